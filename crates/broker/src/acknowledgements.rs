@@ -1,10 +1,12 @@
-//! Bursts of sends of which answers wait for a flush (SYNC_FLUSH), or until they are written (`transientStorePoolEnable`).
+//! Bursts of sends of which answers, or consumers, wait for a stage: until they are written (`transientStorePoolEnable`), flushed (SYNC_FLUSH)
+//! or replicated.
 //!
 //! One task answers them all: what a flush has covered is answered in one go, so that a flush costs one wake-up, and one more for each
-//! connection that hears of it. A burst that the device is late for is answered with FLUSH_DISK_TIMEOUT, and stays until it is
-//! flushed: only then may consumers be woken. A burst that is in the write pool waits until it is written; then whoever does not wait for the
-//! device is answered, and with ASYNC_FLUSH consumers are woken.
+//! connection that hears of it. Each answer is given at the stage that it asks for. Consumers are woken when the store has confirmed the burst,
+//! whatever its answers ask for. A burst that is late for a stage is answered with the code that names it (FLUSH_DISK_TIMEOUT,
+//! FLUSH_SLAVE_TIMEOUT), and stays until consumers are woken.
 
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +14,14 @@ use net::{Debt, Outgoing};
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
-use store::{ConsumeQueue, Landed};
+use store::watermark::Watermark;
+use store::{ConsumeQueue, Landed, Stage};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::timeout;
 
 use crate::append::{Answer, Receipts};
 use crate::broker::Broker;
+use crate::durability;
 use crate::falls::Cause;
 use crate::hold::{Errand, Inbox, Lane, ParkedPull};
 use crate::session::{JOURNAL_TIMEOUT, Work};
@@ -25,16 +29,16 @@ use crate::session::{JOURNAL_TIMEOUT, Work};
 /// How often the task looks who is late, where the device is.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A burst that is appended and not flushed, or not even written.
+/// A burst that is appended, and has not come to all stages that are waited for.
 pub(crate) struct Unflushed {
     pub(crate) receipts: Receipts,
     pub(crate) landed: Vec<Landed>,
-    /// Whom to wake when it is flushed; nobody where consumers see what is not flushed.
+    /// Whom to wake when it is confirmed; nobody once that is done.
     pub(crate) lanes: Vec<Arc<Lane>>,
     pub(crate) light: Vec<Arc<ConsumeQueue>>,
     pub(crate) end: LogOffset,
-    /// It is in the log's file; then those are answered that do not wait for the device.
-    pub(crate) is_written: bool,
+    /// The stage that it comes to next. Answers that ask for an earlier one are given.
+    pub(crate) next: Stage,
     /// When the append began, by the clock's elapsed time.
     pub(crate) began: Duration,
     pub(crate) inbox: Arc<Inbox>,
@@ -48,10 +52,25 @@ struct Waiting {
     /// When its producer is told that the device is late, by the clock's elapsed time.
     late_at: Duration,
     limit: Duration,
-    /// Its topic was written into the journal, or was there on the device, in time.
-    is_journalled: bool,
+    /// What has not happened in time.
+    missed: Option<Missed>,
     /// Until it is answered, its connection stays.
     debt: Option<Debt<Work>>,
+}
+
+/// What an answer names as late.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missed {
+    /// The journal, with the topic of the burst.
+    Journal,
+    /// This stage of the burst.
+    Stage(Stage),
+}
+
+impl Unflushed {
+    fn has_consumers(&self) -> bool {
+        !(self.lanes.is_empty() && self.light.is_empty())
+    }
 }
 
 /// What has come since the task looked last.
@@ -78,8 +97,8 @@ impl Acknowledgements {
         let limit = Duration::from_millis(broker.store_settings.load().sync_flush_timeout);
         let late_at = broker.clock.elapsed() + limit;
         let debt = Some(burst.inbox.owe());
-        let mut waiting = Waiting { burst, late_at, limit, is_journalled: true, debt };
-        let mark = broker.store.journal().mark_of(durable_after, waiting.burst.receipts.any_waits);
+        let mut waiting = Waiting { burst, late_at, limit, missed: None, debt };
+        let mark = broker.store.journal().mark_of(durable_after, waiting.burst.receipts.stage > Stage::Written);
         if mark.get() >= durable_after {
             self.push(waiting);
             return;
@@ -87,7 +106,7 @@ impl Acknowledgements {
         // The first messages of a topic: the journal is nearly always there before the log.
         let (mark, clock, acknowledgements) = (Arc::clone(mark), broker.clock.clone(), Arc::clone(self));
         tokio::spawn(async move {
-            waiting.is_journalled = timeout(JOURNAL_TIMEOUT, mark.reached(durable_after)).await.is_ok();
+            waiting.missed = timeout(JOURNAL_TIMEOUT, mark.reached(durable_after)).await.err().map(|_| Missed::Journal);
             waiting.late_at = clock.elapsed() + limit;
             acknowledgements.push(waiting);
         });
@@ -113,7 +132,7 @@ impl Acknowledgements {
 /// The task.
 pub(crate) async fn acknowledge(broker: Arc<Broker>) {
     let all = Arc::clone(&broker.acknowledgements);
-    let (flushed, written, clock) = (broker.store.flushed(), broker.store.written(), &broker.clock);
+    let (marks, clock) = (Stage::ALL.map(|stage| broker.store.mark(stage)), &broker.clock);
     let (mut came, mut waiting, mut desk) = (Vec::new(), Vec::new(), Desk::default());
     // Ends with the broker.
     loop {
@@ -131,34 +150,33 @@ pub(crate) async fn acknowledge(broker: Arc<Broker>) {
             continue;
         }
         waiting.append(&mut came);
-        // What is flushed was written before.
-        let (at, written_to, now) = (flushed.get(), written.get(), clock.elapsed());
-        waiting.retain_mut(|waiting| {
-            let is_news = !waiting.burst.is_written && waiting.burst.end.0 <= written_to;
-            !(is_news && desk.is_over_when_written(&broker, waiting))
-        });
-        for mut done in waiting.extract_if(.., |waiting: &mut Waiting| waiting.burst.end.0 <= at) {
-            desk.answer(&broker, &mut done, true);
-            desk.wake(&broker, &mut done.burst);
-        }
+        let (reached, now) = (marks.map(Watermark::get), clock.elapsed());
+        waiting.retain_mut(|waiting| !desk.is_over(&broker, waiting, reached));
         for late in waiting.iter_mut().filter(|waiting| waiting.late_at <= now) {
-            desk.answer(&broker, late, false);
+            late.missed = Some(Missed::Stage(late.burst.next));
+            desk.answer(&broker, late);
         }
         // Without one it looks once more who has come, and sleeps.
         if waiting.is_empty() {
             continue;
         }
-        let first = |is_written: bool| {
+        let first = |stage: Stage| {
             let bursts = waiting.iter().map(|waiting| &waiting.burst);
-            bursts.filter(|burst| burst.is_written == is_written).map(|burst| burst.end.0).min()
+            let is_for =
+                |burst: &&Unflushed| burst.next == stage || stage == Stage::Replicated && burst.has_consumers();
+            bursts.filter(is_for).map(|burst| burst.end.0).min()
         };
-        let (to_write, to_flush) = (first(false), first(true));
+        let [written, flushed, confirmed] = Stage::ALL.map(|stage| {
+            let first = first(stage);
+            (first.is_some(), marks[stage as usize].reached(first.unwrap_or_default()))
+        });
         let late_at = waiting.iter().filter(|waiting| waiting.debt.is_some()).map(|waiting| waiting.late_at).min();
         let look_at = late_at.map_or(LOOK, |late_at| late_at.saturating_sub(now).min(LOOK));
         tokio::select! {
             biased;
-            () = flushed.reached(to_flush.unwrap_or_default()), if to_flush.is_some() => {}
-            () = written.reached(to_write.unwrap_or_default()), if to_write.is_some() => {}
+            () = confirmed.1, if confirmed.0 => {}
+            () = flushed.1, if flushed.0 => {}
+            () = written.1, if written.0 => {}
             // Also at who has come meanwhile.
             () = tokio::time::sleep(look_at) => {}
             () = all.bell.notified() => {}
@@ -174,64 +192,71 @@ struct Desk {
 }
 
 impl Desk {
-    /// Sees to a burst of the write pool that has come into the log's file, and says whether nothing of it waits for the device.
-    fn is_over_when_written(&mut self, broker: &Broker, waiting: &mut Waiting) -> bool {
-        // After the look at what is written: see `store::flush::Mode`.
-        let is_shown = !broker.is_sync_flush();
-        let any_waits = waiting.burst.receipts.any_waits;
-        if !any_waits {
-            self.answer(broker, waiting, true);
-        } else if waiting.debt.is_some() {
-            self.reply(broker, waiting, &[false], true);
+    /// Sees to what a burst has come to by now, and says whether nothing of it waits any more. `reached`: how far the log has come, by stage.
+    fn is_over(&mut self, broker: &Broker, waiting: &mut Waiting, reached: [u64; 3]) -> bool {
+        let (burst, end) = (&waiting.burst, waiting.burst.end.0);
+        let is_confirmed = reached[Stage::Replicated as usize] >= end;
+        let (from, mut next) = (burst.next, Some(burst.next));
+        // Ends behind the last stage.
+        while let Some(stage) = next.filter(|stage| reached[*stage as usize] >= end) {
+            let answers = Stage::ALL.get(stage as usize + 1).and_then(|after| burst.receipts.next_stage(*after));
+            next = answers.or_else(|| (burst.has_consumers() && !is_confirmed).then_some(Stage::Replicated));
         }
-        waiting.burst.is_written = true;
-        if is_shown {
-            if any_waits {
-                broker.store.want_flush();
+        match next {
+            None => self.answer(broker, waiting),
+            Some(next) if next > from => {
+                if from == Stage::Written {
+                    broker.flush_for(&burst.receipts);
+                }
+                if waiting.debt.is_some() {
+                    self.reply(broker, waiting, ..next);
+                }
+                waiting.burst.next = next;
             }
+            Some(_) => {}
+        }
+        if is_confirmed && waiting.burst.has_consumers() {
             self.wake(broker, &mut waiting.burst);
         }
-        is_shown && !any_waits
+        next.is_none()
     }
 
-    /// Answers a burst, if it has no answer yet. `is_safe`: what it waits for has come.
-    fn answer(&mut self, broker: &Broker, waiting: &mut Waiting, is_safe: bool) {
+    /// Answers what has no answer yet of a burst: all of it has come to its stage, or something is late.
+    fn answer(&mut self, broker: &Broker, waiting: &mut Waiting) {
         // Given back when the answer lies in the inbox.
         let Some(_debt) = waiting.debt.take() else { return };
         let burst = &waiting.burst;
         let took = broker.clock.elapsed().saturating_sub(burst.began);
         broker.stats.put_times.stored(burst.landed.len(), took);
         broker.stats.waits.add(Cause::Flush, took);
-        // Those that do not wait for the device were answered when it was written.
-        self.reply(broker, waiting, if burst.is_written { &[true] } else { &[false, true] }, is_safe);
+        self.reply(broker, waiting, ..);
     }
 
-    /// Answers those of a burst that wait for the device, or those that do not.
-    fn reply(&mut self, broker: &Broker, waiting: &Waiting, which: &[bool], is_safe: bool) {
-        let Waiting { burst, limit, is_journalled, .. } = waiting;
+    /// Answers what asks for these stages of a burst, and has no answer yet.
+    fn reply(&mut self, broker: &Broker, waiting: &Waiting, stages: impl RangeBounds<Stage>) {
+        let Waiting { burst, limit, missed, .. } = waiting;
         let settings = broker.settings.load();
-        let late = match (is_safe, *is_journalled) {
-            (true, true) => None,
-            (true, false) => Some(format!(
-                "stored, but its topic is not {} within {} ms",
-                if burst.receipts.any_waits { "on the device with the journal" } else { "written into the journal" },
-                JOURNAL_TIMEOUT.as_millis()
-            )),
-            (false, _) if burst.is_written => {
-                Some(format!("stored, but not flushed within {} ms (syncFlushTimeout)", limit.as_millis()))
+        let late = missed.map(|missed| match missed {
+            Missed::Journal => {
+                let stored = match burst.receipts.stage {
+                    Stage::Written => "written into the journal",
+                    Stage::Flushed | Stage::Replicated => "on the device with the journal",
+                };
+                let limit = JOURNAL_TIMEOUT.as_millis();
+                let remark = format!("stored, but its topic is not {stored} within {limit} ms");
+                (ResponseCode::FlushDiskTimeout, remark)
             }
-            (false, _) => Some(format!(
-                "not written to the log within {} ms (syncFlushTimeout), and in memory only (transientStorePoolEnable=true)",
-                limit.as_millis()
-            )),
+            Missed::Stage(stage) => durability::late(&broker.store, stage, burst.end, *limit),
+        });
+        let (code, remark) = match &late {
+            None => (ResponseCode::Success, None),
+            Some((code, remark)) => (*code, Some(&**remark)),
         };
-        let code = if late.is_none() { ResponseCode::Success } else { ResponseCode::FlushDiskTimeout };
-        let is_stored = is_safe || burst.is_written;
-        let answer = Answer { code, remark: late.as_deref(), is_stored, host: broker.advertised, settings: &settings };
+        let is_stored = *missed != Some(Missed::Stage(Stage::Written));
+        let answer = Answer { code, remark, is_stored, host: broker.advertised, settings: &settings };
         let mut out = Outgoing::new();
-        for waits in which {
-            burst.receipts.reply_to(*waits, &burst.landed, &answer, &mut self.ids, &mut out);
-        }
+        let stages = (Bound::Included(&burst.next), stages.end_bound());
+        burst.receipts.reply_to(stages, &burst.landed, &answer, &mut self.ids, &mut out);
         if !out.is_empty() {
             // Through the inbox, which cannot be full: a reply that got lost would be sent a second time by its producer.
             burst.inbox.push(Errand::Frames(out.take()));

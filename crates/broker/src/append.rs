@@ -2,10 +2,10 @@
 //!
 //! ASYNC_FLUSH: the reply goes into the burst's own output. SYNC_FLUSH: the burst goes to `acknowledgements.rs`, which lays the replies
 //! into the connection's inbox after the flush that covers it, while the connection reads on; only so many bursts of a connection may
-//! wait there. Which of the two it is, `durability.rs` says for each send. With a write pool (`transientStorePoolEnable`) all bursts go there,
+//! wait there. Which stage it is, `durability.rs` says for each send. With a write pool (`transientStorePoolEnable`) all bursts go there,
 //! since none is stored before the pool's thread has written it.
 
-use std::ops::Range;
+use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use protocol::code::ResponseCode;
 use protocol::message_id::offset_message_ids;
 use protocol::record::RecordDraft;
 use protocol::request::{RecallMessageReply, SendReply};
-use store::{AppendError, ConsumeQueue, Landed, MessageKeys, NotWritable, RecordBatch, TagsCode};
+use store::{AppendError, ConsumeQueue, Landed, MessageKeys, NotWritable, RecordBatch, Stage, TagsCode};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -80,8 +80,8 @@ pub(crate) struct Receipt {
     pub(crate) records: Range<usize>,
     /// Where the unique key stands among the receipts' text; for a reply, why it did not get to whom it is for.
     pub(crate) text: Range<usize>,
-    /// Is answered when it is on the device.
-    pub(crate) waits: bool,
+    /// Is answered when its records have come to this stage.
+    pub(crate) stage: Stage,
     /// Its name in the window of repeated sends.
     pub(crate) claim: Option<Arc<str>>,
     /// It is for a part of a request, of which there are several: `None` where a receipt is made, and filled in by [`Receipts::push`].
@@ -97,8 +97,8 @@ pub(crate) struct Receipts {
     logical: Vec<(usize, Logical)>,
     /// Mappings by which messages that waited were given their queues: held until all of this is stored.
     held: Vec<Arc<Mapping>>,
-    /// One of them is answered when it is on the device.
-    pub(crate) any_waits: bool,
+    /// The latest stage that one of them asks for.
+    pub(crate) stage: Stage,
     /// The part of a request that is being gathered.
     part: Option<Part>,
 }
@@ -150,7 +150,7 @@ impl Receipts {
 
     pub(crate) fn push(&mut self, receipt: Receipt) {
         let part = self.take_part();
-        self.any_waits |= receipt.waits;
+        self.stage = self.stage.max(receipt.stage);
         self.list.push(Receipt { part, ..receipt });
     }
 
@@ -182,22 +182,27 @@ impl Receipts {
 
     fn clear(&mut self) {
         self.list.clear();
-        self.any_waits = false;
+        self.stage = Stage::Written;
         self.logical.clear();
         self.held.clear();
         self.text.clear();
     }
 
-    /// Answers all that wait for the flush, or all that do not.
+    /// The stage that comes next of those that are asked for, from this one on.
+    pub(crate) fn next_stage(&self, from: Stage) -> Option<Stage> {
+        self.list.iter().map(|receipt| receipt.stage).filter(|stage| *stage >= from).min()
+    }
+
+    /// Answers all that ask for one of these stages.
     pub(crate) fn reply_to(
         &self,
-        waiting: bool,
+        stages: impl RangeBounds<Stage>,
         landed: &[Landed],
         answer: &Answer<'_>,
         ids: &mut String,
         out: &mut Outgoing,
     ) {
-        for receipt in self.list.iter().filter(|receipt| receipt.waits == waiting) {
+        for receipt in self.list.iter().filter(|receipt| stages.contains(&receipt.stage)) {
             self.reply(receipt, landed, answer, ids, out);
         }
     }
@@ -477,10 +482,8 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     let settings = broker.settings.load();
     let (code, host) = (ResponseCode::Success, broker.advertised);
     let answer = Answer { code, remark: None, is_stored: true, host, settings: &settings };
-    // After the append, not before: see `store::flush::Mode`.
-    let is_shown = !broker.is_sync_flush();
-    let is_written = broker.store.written().get() >= end.0;
-    if is_shown && is_written && !sends.receipts.any_waits {
+    let is_shown = broker.store.confirmed().get() >= end.0;
+    if is_shown && sends.receipts.stage == Stage::Written {
         broker.stats.put_times.stored(landed.len(), broker.clock.elapsed().saturating_sub(began));
         let mut ids = std::mem::take(&mut sends.ids);
         // A topic that was made for these is not written down yet.
@@ -506,18 +509,20 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
         return;
     }
 
-    if is_written {
-        for receipt in &mut sends.receipts.list {
-            receipt.waits |= !is_durable;
+    let mut next = Stage::Written;
+    if broker.store.written().get() >= end.0 {
+        for receipt in sends.receipts.list.iter_mut().filter(|_| !is_durable) {
+            receipt.stage = receipt.stage.max(Stage::Flushed);
         }
-        sends.receipts.reply_to(false, landed, &answer, &mut sends.ids, out);
+        sends.receipts.reply_to(..=Stage::Written, landed, &answer, &mut sends.ids, out);
+        // If nobody waits for an answer, consumers do.
+        next = sends.receipts.next_stage(Stage::Flushed).unwrap_or(Stage::Replicated);
+        broker.flush_for(&sends.receipts);
     }
     drop(settings);
     let (receipts, landed) = (sends.receipts.take(), landed.to_vec());
     let (mut lanes, mut light) = (std::mem::take(&mut sends.lanes), sends.batch.light_queues().to_vec());
-    if is_shown && is_written {
-        // Consumers need not wait, and the flush thread goes round now and not at the end of its interval.
-        broker.store.want_flush();
+    if is_shown {
         broker.lite.arrived(&light);
         broker.topics.light_lanes(&light, &mut lanes);
         broker.hold.arrived(lanes.iter(), &mut sends.woken);
@@ -538,7 +543,7 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
             light,
             end,
             began,
-            is_written,
+            next,
             inbox: Arc::clone(&session.inbox),
             _permit: permit,
         },
@@ -605,14 +610,16 @@ enum Who {
 }
 
 impl Broker {
-    /// Whether an acknowledgement waits for the device where nothing else is said, and consumers see what is there.
-    pub(crate) fn is_sync_flush(&self) -> bool {
-        self.store.is_sync_flush()
+    /// Lets the flush thread go round now, and not at the end of its interval, if one of these answers waits for the device.
+    pub(crate) fn flush_for(&self, receipts: &Receipts) {
+        if !self.store.is_sync_flush() && receipts.next_stage(Stage::Flushed) == Some(Stage::Flushed) {
+            self.store.want_flush();
+        }
     }
 
     /// Wakes who waits for messages that were appended up to `end`, also to light queues: at once, or when they may be seen.
     pub(crate) fn wake(&self, mut lanes: Vec<Arc<Lane>>, light: &[Arc<ConsumeQueue>], end: LogOffset) {
-        if !self.is_sync_flush() && self.store.written().get() >= end.0 {
+        if self.store.confirmed().get() >= end.0 {
             self.lite.arrived(light);
             self.topics.light_lanes(light, &mut lanes);
             self.hold.arrived(lanes.iter(), &mut Vec::new());
@@ -621,7 +628,7 @@ impl Broker {
         let (store, hold, topics) = (Arc::clone(&self.store), Arc::clone(&self.hold), Arc::clone(&self.topics));
         let (lite, light) = (Arc::clone(&self.lite), light.to_vec());
         tokio::spawn(async move {
-            store.shown(end).await;
+            store.confirmed().reached(end.0).await;
             lite.arrived(&light);
             topics.light_lanes(&light, &mut lanes);
             hold.arrived(lanes.iter(), &mut Vec::new());

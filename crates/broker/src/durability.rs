@@ -2,10 +2,13 @@
 //!
 //! Three may say so, and the one who is nearest to the message counts: the message itself, its topic, the broker. The broker's word is
 //! `flushDiskType`, the topic's the attribute [`FLUSH_DISK_TYPE`], the message's a property of that name; and `WAIT=false`, which all clients
-//! can set, asks not to wait. Consumers see what the broker's word says, whatever was asked for single messages.
+//! can set, asks not to wait. The word becomes a [`Stage`]. Consumers see what the broker's word says, whatever was asked for single messages.
 
-use protocol::properties;
-use store::FlushMode;
+use std::time::Duration;
+
+use protocol::code::ResponseCode;
+use protocol::{LogOffset, properties};
+use store::{FlushMode, Stage, Store};
 
 use crate::broker::Broker;
 use crate::facts::Facts;
@@ -29,21 +32,40 @@ impl Facts<'_> {
 }
 
 impl Broker {
-    /// Whether the acknowledgement of a message, of which `own` is its own word, to this topic waits for the device.
-    pub(crate) fn waits_for_device(&self, topic: &Topic, own: Option<FlushMode>) -> bool {
-        match own.or_else(|| topic.flush.get()) {
-            Some(mode) => mode == FlushMode::Sync,
-            None => self.is_sync_flush(),
-        }
+    /// The stage that the acknowledgement of a message to this topic waits for. `own`: the message's own word.
+    pub(crate) fn stage_of(&self, topic: &Topic, own: Option<FlushMode>) -> Stage {
+        own.or_else(|| topic.flush.get()).map_or_else(|| self.store.stage(), FlushMode::stage)
     }
 
-    /// Whether a record that is stored once more has to be on the device before that is acknowledged. Its first place is forgotten then:
-    /// it is no less safe than it was there, and never less than the broker promises.
-    pub(crate) fn waits_again(&self, topic: &str, properties: &str) -> bool {
+    /// The same of a record that is stored once more. Its first place is forgotten then: it is no less safe than it was there, and never less
+    /// than the broker promises.
+    pub(crate) fn stage_again(&self, topic: &str, properties: &str) -> Stage {
         let own = properties::get(properties, FLUSH_DISK_TYPE).and_then(read);
-        self.is_sync_flush()
-            || own == Some(FlushMode::Sync)
-            || self.topics.get(topic).is_some_and(|topic| topic.flush.asks_for_device())
+        let asks = || self.topics.get(topic).is_some_and(|topic| topic.flush.asks_for_device());
+        match self.store.stage() {
+            Stage::Written if own == Some(FlushMode::Sync) || asks() => Stage::Flushed,
+            stage @ (Stage::Written | Stage::Flushed | Stage::Replicated) => stage,
+        }
+    }
+}
+
+/// Code and remark of the answer to a send that has not come to this stage within `limit`.
+pub(crate) fn late(store: &Store, stage: Stage, end: LogOffset, limit: Duration) -> (ResponseCode, String) {
+    let limit = limit.as_millis();
+    match stage {
+        Stage::Written => (
+            ResponseCode::FlushDiskTimeout,
+            format!(
+                "not written to the log within {limit} ms (syncFlushTimeout), and in memory only (transientStorePoolEnable=true)"
+            ),
+        ),
+        Stage::Replicated if store.replicated().get() < end.0 => (
+            ResponseCode::FlushSlaveTimeout,
+            format!("stored, but not on enough replicas within {limit} ms (syncFlushTimeout)"),
+        ),
+        Stage::Flushed | Stage::Replicated => {
+            (ResponseCode::FlushDiskTimeout, format!("stored, but not flushed within {limit} ms (syncFlushTimeout)"))
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use protocol::properties::{self, name};
 use protocol::record::{INNER_BASE_PLACE, PROPERTIES_MAX, RecordDraft};
 use protocol::request::SendMessage;
 use protocol::{sys_flag, tags};
-use store::TagsCode;
+use store::{Stage, TagsCode};
 
 use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
@@ -46,8 +46,8 @@ pub(crate) struct Target<'a> {
     pub(crate) queue_id: i32,
     /// For the record: without the bits that mark a batch.
     pub(crate) sys_flag: i32,
-    /// It is answered when it is on the device.
-    pub(crate) waits: bool,
+    /// It is answered at this stage.
+    pub(crate) stage: Stage,
 }
 
 /// How many messages a compressed batch holds, which only its producer knows; none of one that is not compressed.
@@ -159,7 +159,7 @@ pub(crate) fn gather(
         queue_id: target.queue_id,
         records: first..first + 1,
         text: uniq_key,
-        waits: target.waits,
+        stage: target.stage,
         claim: None,
         part: None,
     });

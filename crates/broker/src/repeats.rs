@@ -16,11 +16,12 @@ use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use protocol::message_id::offset_message_id;
 use protocol::request::SendReply;
-use store::Landed;
+use store::{Landed, Stage};
 use tokio::time::timeout;
 
 use crate::answer::reply_extra;
 use crate::broker::Broker;
+use crate::durability;
 use crate::hold::Errand;
 use crate::refusal::{Refusal, SOON};
 use crate::session::{JOURNAL_TIMEOUT, Session};
@@ -190,14 +191,13 @@ pub(crate) fn answer(
     session: &mut Session,
     reply_to: ReplyTo,
     uniq_key: &str,
-    waits: bool,
+    stage: Stage,
     first: First,
 ) -> Result<(), Refusal> {
     let journal = session.waits_for();
     let store = Arc::clone(&broker.store);
-    let end = if waits { first.end.0 } else { 0 };
-    let topics = Arc::clone(store.journal().mark_of(journal, waits));
-    let is_durable = store.written().get() >= first.end.0 && store.flushed().get() >= end && topics.get() >= journal;
+    let topics = Arc::clone(store.journal().mark_of(journal, stage > Stage::Written));
+    let is_durable = store.mark(stage).get() >= first.end.0 && topics.get() >= journal;
     let permit = if is_durable { None } else { Some(session.sends.may_wait()?) };
     // From here on it is answered: a part of a request that was taken out before would never be.
     let asker = Asker::of(session, reply_to);
@@ -236,19 +236,20 @@ pub(crate) fn answer(
     let debt = inbox.owe();
     tokio::spawn(async move {
         let durable = async {
-            store.written().reached(first.end.0).await;
-            store.flushed().reached(end).await;
+            store.mark(stage).reached(first.end.0).await;
             topics.reached(journal).await;
         };
         let answer = if timeout(limit, durable).await.is_ok() {
             frames(ResponseCode::Success, None)
         } else {
-            let late = if topics.get() < journal {
-                format!("stored, but its topic is not on the device with the journal within {} ms", limit.as_millis())
+            let (code, late) = if topics.get() < journal {
+                let limit = limit.as_millis();
+                let late = format!("stored, but its topic is not on the device with the journal within {limit} ms");
+                (ResponseCode::FlushDiskTimeout, late)
             } else {
-                format!("stored, but not flushed within {} ms (syncFlushTimeout)", limit.as_millis())
+                durability::late(&store, stage.max(Stage::Flushed), first.end, limit)
             };
-            frames(ResponseCode::FlushDiskTimeout, Some(&late))
+            frames(code, Some(&late))
         };
         inbox.push(Errand::Frames(answer));
         drop((debt, permit));

@@ -209,7 +209,7 @@ fn gather(broker: &Broker, session: &mut Session, reply: &Reply, failure: &str) 
         queue_id: reply.queue_id,
         records: first..first + 1,
         text,
-        waits: broker.waits_for_device(&reply.topic, None),
+        stage: broker.stage_of(&reply.topic, None),
         claim: None,
         part: None,
     });

@@ -177,8 +177,8 @@ fn gather(
     draft.prepared_offset = 0;
     draft.properties = &sends.properties;
     let properties = view.properties();
-    let waits =
-        broker.waits_again(properties::get(&properties, name::RETRY_TOPIC).unwrap_or(view.topic()), &properties);
+    let stage =
+        broker.stage_again(properties::get(&properties, name::RETRY_TOPIC).unwrap_or(view.topic()), &properties);
     let (first, gathered) = (sends.records(), sends.batch.bytes());
     append::push(&mut sends.batch, &lane, tags, &draft);
     append::check_fits(broker, &mut sends.batch, first, gathered)?;
@@ -190,7 +190,7 @@ fn gather(
         text: 0..0,
         // The consumer commits its offset when it is told that the message is kept, and the journal that holds the commit is synced apart
         // from the log: told earlier, the commit could survive a loss of power and the retry not.
-        waits,
+        stage,
         claim: None,
         part: None,
     });

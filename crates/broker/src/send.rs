@@ -18,7 +18,7 @@ use protocol::record::{PROPERTIES_MAX, RecordDraft};
 use protocol::request::SendMessage;
 use protocol::sys_flag::{self, perm};
 use protocol::tags;
-use store::{MessageKeys, TagsCode};
+use store::{MessageKeys, Stage, TagsCode};
 
 use crate::answer::{recall_extra, reply_extra};
 use crate::append::{self, Counted, Kind, Receipt};
@@ -277,11 +277,11 @@ fn gather_one(
         ));
     }
 
-    let mut waits = broker.waits_for_device(&route.topic, facts.flush()?);
+    let mut stage = broker.stage_of(&route.topic, facts.flush()?);
     if route.is_dead || route.topic.is_retry() {
         // A consumer sends it there, and takes it for kept.
         let origin = properties::get(properties, name::RETRY_TOPIC).unwrap_or_default();
-        waits |= broker.waits_again(origin, properties);
+        stage = stage.max(broker.stage_again(origin, properties));
     }
     let body = request.body;
     check_size(broker, body, properties.len())?;
@@ -289,7 +289,7 @@ fn gather_one(
     let light = light::wanted(&broker.store, lite_queue.as_deref().or(facts.light), route.topic.name())?;
     if facts.has_inner_num || message.sys_flag & sys_flag::INNER_BATCH != 0 {
         let is_plain = !is_half && level <= 0 && facts.timer().is_none() && !route.is_dead;
-        gather_marked(broker, session, settings, request, message, route, &facts, real_queue_id, is_plain, waits)?;
+        gather_marked(broker, session, settings, request, message, route, &facts, real_queue_id, is_plain, stage)?;
         return Ok(true);
     }
     let level = level.min(broker.delay_levels.max_level());
@@ -348,7 +348,7 @@ fn gather_one(
         Ok(Verdict::Store(claim)) => claim,
         Ok(Verdict::Repeated(first)) => {
             sends.receipts.forget(uniq_key);
-            repeats::answer(broker, session, request.reply_to(), facts.uniq_key, waits, first)?;
+            repeats::answer(broker, session, request.reply_to(), facts.uniq_key, stage, first)?;
             return Ok(true);
         }
         Err(refusal) => {
@@ -403,7 +403,7 @@ fn gather_one(
         queue_id: priority.unwrap_or_else(|| message_queue(message, route)),
         records: first..first + 1,
         text: uniq_key,
-        waits,
+        stage,
         claim,
         part: None,
     });
@@ -428,7 +428,7 @@ fn gather_marked(
     facts: &Facts<'_>,
     queue_id: i32,
     is_plain: bool,
-    waits: bool,
+    stage: Stage,
 ) -> Result<(), Refusal> {
     if message.sys_flag & sys_flag::INNER_BATCH == 0 {
         return Err(Refusal::illegal("INNER_NUM is there, but sysFlag does not say that this is a batch (128)"));
@@ -446,7 +446,7 @@ fn gather_marked(
         ));
     }
     let count = inner_batch::count_of_marked(message, request.body)?;
-    let target = Target { topic: &route.topic, lane, queue_id, sys_flag: route.sys_flag, waits };
+    let target = Target { topic: &route.topic, lane, queue_id, sys_flag: route.sys_flag, stage };
     inner_batch::gather(broker, session, settings, request, message, facts, target, Content::of_sealed(count))
 }
 
@@ -499,8 +499,8 @@ fn gather_batch(
     let is_inner = lane.queue.is_batch() && !facts.uniq_key.is_empty();
     let stated = if is_inner { inner_batch::stated_of_compressed(message)? } else { None };
     if let Some(count) = stated {
-        let waits = broker.waits_for_device(topic, own_flush);
-        let target = Target { topic, lane, queue_id, sys_flag, waits };
+        let stage = broker.stage_of(topic, own_flush);
+        let target = Target { topic, lane, queue_id, sys_flag, stage };
         return inner_batch::gather(
             broker,
             session,
@@ -517,14 +517,14 @@ fn gather_batch(
             "INNER_NUM and the sysFlag bit 128 mark a batch that is one record, which this batch or its topic is not",
         ));
     }
-    // The answer is one for all: it waits if one of them asks for that.
-    let waits = Cell::new(false);
+    // The answer is one for all: it waits for the latest stage that one of them asks for.
+    let stage = Cell::new(Stage::Written);
     let mut inner_messages = (0..).zip(batch::iter(request.body)).map(|(place, inner)| {
         let inner = inner.map_err(|error| Refusal::illegal(format!("message {place} of the batch: {error}")))?;
         let inner_facts = Facts::of(inner.properties);
         check_inner(&inner, &inner_facts, place, &facts)?;
         let own = if inner_facts.flush_disk_type.is_some() { inner_facts.flush()? } else { own_flush };
-        waits.set(waits.get() || broker.waits_for_device(topic, own));
+        stage.set(stage.get().max(broker.stage_of(topic, own)));
         light::check_inner(&broker.store, &inner, &inner_facts, place, message.topic)?;
         if is_inner && light::wanted(&broker.store, inner_facts.light, message.topic)?.is_some() {
             return Err(Refusal::illegal(format!(
@@ -550,7 +550,7 @@ fn gather_batch(
             count += 1;
         }
         let content = Content { count: inner_batch::checked(count)?, are_keys_said };
-        let target = Target { topic, lane, queue_id, sys_flag, waits: waits.get() };
+        let target = Target { topic, lane, queue_id, sys_flag, stage: stage.get() };
         return inner_batch::gather(broker, session, settings, request, message, &facts, target, content);
     }
     let sends = &mut session.sends;
@@ -594,7 +594,7 @@ fn gather_batch(
         queue_id,
         records: first..first + count,
         text: uniq_key,
-        waits: waits.get(),
+        stage: stage.get(),
         claim: None,
         part: None,
     });

@@ -39,6 +39,7 @@ mod retention;
 mod rocksdb;
 mod segment;
 mod sound;
+mod stage;
 mod store;
 mod stretch;
 mod timer;
@@ -67,6 +68,7 @@ pub use record_at::RecordAt;
 pub use recovery::Recovered;
 pub use rocksdb::{RocksDb, RocksDbKind, fetched_file, rocksdb_in, unfinished_repair};
 pub use segment::{LogSlice, ReadMode, Segment};
+pub use stage::Stage;
 pub use store::{QUEUES_MAX, RetentionFloor, Store};
 pub use stretch::Copies;
 pub use timer::{

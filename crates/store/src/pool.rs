@@ -211,6 +211,7 @@ pub(crate) fn commit(shared: &Shared) {
         // First the buffer, then the end: who found the pool full waits for the end.
         pool.give_back(bytes, count);
         log.end.advance(end);
+        shared.confirmed.raise_written(&log.end);
         shared.flush_bell.call();
     }
     // First the end, then the time: see `flush`.

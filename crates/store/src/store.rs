@@ -21,7 +21,6 @@ use crate::commit_log::{BLANK_BYTES, CommitLog};
 use crate::deleted::Deleted;
 use crate::disk::{Disk, DiskUse};
 use crate::error::{NotWritable, StoreError};
-use crate::flush::Mode;
 use crate::fold::is_folder_name;
 use crate::governor::{ColdPages, Governor, MemoryFigures};
 use crate::index::KeyIndex;
@@ -34,6 +33,7 @@ use crate::queue_log::{ConsumeQueue, QueueLogs, UnitsRead};
 use crate::resume::Resume;
 use crate::segment::ReadMode;
 use crate::sound::Damaged;
+use crate::stage::{Confirmed, DEVICE, REPLICAS, Stage};
 use crate::timer::{self, LogState, TimerFiles, TimerOptions, TimerUnit};
 use crate::turns::Handle;
 use crate::watermark::Watermark;
@@ -70,6 +70,8 @@ pub(crate) struct Shared {
     pub governor: Option<Governor>,
     /// Up to here the log is on the device.
     pub flushed: Watermark,
+    /// What is asked for before a record counts as safe, and how far that holds.
+    pub confirmed: Confirmed,
     /// Store time of the newest record appended. Release in `append`, after the log's end; Acquire in `flush`, before it.
     pub last_timestamp: AtomicI64,
     /// The same of the newest record on the device.
@@ -82,8 +84,6 @@ pub(crate) struct Shared {
     pub had_reads: AtomicBool,
     pub segments_bell: Bell,
     pub flush_bell: Bell,
-    /// What counts as safe, at this moment.
-    pub flush_mode: Mode,
     /// The flush is not to gather any longer. SeqCst, as the bells' flags.
     pub flush_wanted: AtomicBool,
     pub governor_bell: Arc<Bell>,
@@ -125,7 +125,12 @@ impl Shared {
     }
 
     pub fn is_sync_flush(&self) -> bool {
-        self.flush_mode.is_sync()
+        self.confirmed.asks_for(DEVICE)
+    }
+
+    /// A stage is raised, or something else is asked for.
+    pub fn confirm(&self) {
+        self.confirmed.raise(&self.log.end, &self.flushed);
     }
 
     /// Ends the rest of the `queues` thread, if it rests.
@@ -214,23 +219,43 @@ impl Store {
         &self.shared.flushed
     }
 
-    /// What consumers may see: what a crash of the kind that the flush mode promises to survive cannot take back. What they may see once they
-    /// may see from then on, also when the mode changes.
-    pub fn confirmed(&self) -> &Watermark {
-        if self.shared.flush_mode.shows_flushed() { &self.shared.flushed } else { &self.shared.log.end }
+    /// What enough replicas have; see [`Store::replicated_to`].
+    pub fn replicated(&self) -> &Watermark {
+        &self.shared.confirmed.replicated
     }
 
-    /// Ready when what lies below `end` may be seen, in the mode of that moment.
-    pub async fn shown(&self, end: LogOffset) {
-        // Ends with the log's growth; goes round again when the mode changes to SYNC_FLUSH meanwhile.
-        while !self.is_sync_flush() {
-            self.written().reached(end.0).await;
-            // After that look: see `flush::Mode`.
-            if !self.is_sync_flush() {
-                return;
-            }
+    /// What consumers may see: the least of what the mode asks for, so that no crash which the mode promises to survive takes it back. It never
+    /// goes back, also when the mode changes.
+    pub fn confirmed(&self) -> &Watermark {
+        &self.shared.confirmed.mark
+    }
+
+    /// What an acknowledgement that asks for this stage waits for. For replicas that is all that the mode asks for.
+    pub fn mark(&self, stage: Stage) -> &Watermark {
+        match stage {
+            Stage::Written => self.written(),
+            Stage::Flushed => self.flushed(),
+            Stage::Replicated => self.confirmed(),
         }
-        self.flushed().reached(end.0).await;
+    }
+
+    /// Enough replicas have the log up to `end`. Lower than before: changes nothing. A place that is not written yet is no replica's: nothing
+    /// changes then either, and the error is the end of what is written.
+    pub fn replicated_to(&self, end: LogOffset) -> Result<(), LogOffset> {
+        let written = self.written().get();
+        if end.0 > written {
+            return Err(LogOffset(written));
+        }
+        self.shared.confirmed.replicated.advance(end.0);
+        self.shared.confirm();
+        Ok(())
+    }
+
+    /// From now on written records count as safe only when enough replicas have them, or whether they have them or not.
+    pub fn wait_for_replicas(&self, is_asked: bool) {
+        if self.shared.confirmed.ask(REPLICAS, is_asked) {
+            self.shared.confirm();
+        }
     }
 
     /// Buffers of the write pool in which nothing waits; none if there is no pool.
@@ -253,9 +278,15 @@ impl Store {
         self.shared.is_sync_flush()
     }
 
+    /// The stage that a send waits for, where nothing else is said of its topic or of itself.
+    pub fn stage(&self) -> Stage {
+        self.shared.confirmed.stage()
+    }
+
     /// From now on written records, and changes of state, count as safe in this mode.
     pub fn set_flush(&self, mode: FlushMode) {
-        if self.shared.flush_mode.set(mode) {
+        if self.shared.confirmed.ask(DEVICE, mode == FlushMode::Sync) {
+            self.shared.confirm();
             let sync = JournalSync::of(mode, self.shared.options.flush_interval);
             self.journal.configure(JournalOptions { sync, ..self.journal.options() });
             // What is flushed by this round may be shown; and nobody waits for the end of an interval.

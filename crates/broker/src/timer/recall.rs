@@ -172,7 +172,7 @@ pub(crate) fn recall(broker: &Broker, session: &mut Session, request: &Request<'
         queue_id: 0,
         records: first..first + 1,
         text,
-        waits: broker.waits_for_device(&topic, None),
+        stage: broker.stage_of(&topic, None),
         claim: None,
         part: None,
     });

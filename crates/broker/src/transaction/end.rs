@@ -12,7 +12,7 @@ use protocol::record::{self, PROPERTIES_MAX, RecordDraft, RecordView, Scanned};
 use protocol::request::{EndTransaction, ResumeCheckHalfMessage};
 use protocol::sys_flag;
 use protocol::tags;
-use store::{RecordBatch, TagsCode};
+use store::{RecordBatch, Stage, TagsCode};
 
 use super::{OP_TAG, immunity_ms, write_op};
 use crate::append::Ending;
@@ -151,7 +151,7 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
         records: first..end,
         text: 0..0,
         // As in Apache: what is lost with the power is asked for again.
-        waits: false,
+        stage: Stage::Written,
         claim: None,
         part: None,
     });
@@ -276,7 +276,7 @@ fn gather_again(
         return Err(Refusal::new(ResponseCode::MessageIllegal, remark));
     }
     let properties = given_up.properties();
-    let waits = broker.waits_again(properties::get(&properties, name::REAL_TOPIC).unwrap_or_default(), &properties);
+    let stage = broker.stage_again(properties::get(&properties, name::REAL_TOPIC).unwrap_or_default(), &properties);
     let mut draft = given_up.to_draft();
     draft.topic = names::TRANS_HALF_TOPIC;
     draft.queue_id = 0;
@@ -292,7 +292,7 @@ fn gather_again(
         queue_id: 0,
         records: first..first + 1,
         text: 0..0,
-        waits,
+        stage,
         claim: None,
         part: None,
     });

@@ -17,6 +17,7 @@ mod popping;
 mod refusals;
 mod repeating;
 mod restarting;
+mod stages;
 mod stopping;
 mod taking_and_giving;
 mod timers;

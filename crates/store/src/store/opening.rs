@@ -28,6 +28,7 @@ use crate::queue_log::{QueueLogOptions, QueueLogs};
 use crate::recovery::{self, Before, End, Recovered, Unfinished, Went};
 use crate::resume::{self, Mark, Resume};
 use crate::rocksdb;
+use crate::stage::Confirmed;
 use crate::unsynced::{Unsynced, again};
 use crate::watermark::Watermark;
 use crate::worker::Bell;
@@ -223,6 +224,7 @@ impl Shared {
             files_disk: Arc::clone(&disk),
             disk,
             buggify: Buggify::never(),
+            confirmed: Confirmed::new(options.flush, log.end.get(), end.flushed),
             log,
             queues,
             index,
@@ -241,7 +243,6 @@ impl Shared {
             damaged: crate::sound::Damaged::default(),
             mending: crate::mend::Mending::default(),
             flush_bell: Bell::default(),
-            flush_mode: crate::flush::Mode::new(options.flush),
             retention_bell: Bell::default(),
             no_room: Mutex::new(None),
             unwritten_queues: Mutex::new(None),

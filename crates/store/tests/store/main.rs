@@ -25,6 +25,7 @@ mod pool;
 mod read_mode;
 mod reading;
 mod retention;
+mod stages;
 mod support;
 mod unreadable;
 mod unsynced;
