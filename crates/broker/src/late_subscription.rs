@@ -19,7 +19,8 @@ use crate::beside::SMALL_BYTES;
 use crate::broker::Broker;
 use crate::clients::VERSION_WITH_ANSWERS;
 use crate::heartbeat::{SUBSCRIPTIONS_MAX, check_subscription};
-use crate::hold::{Aside, Errand};
+use crate::hold::Aside;
+use crate::inbox::Errand;
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
 
@@ -57,7 +58,7 @@ pub(crate) fn ask(
     let Some(member) = member.filter(|member| member.client.version >= VERSION_WITH_ANSWERS) else {
         return Err(refusal);
     };
-    let aside = broker.hold.aside(&session.inbox, &broker.settings.load()).map_err(|full| {
+    let aside = broker.hold.aside(&session.inbox.waiter, &broker.settings.load()).map_err(|full| {
         Refusal::busy(format_args!("[GANTRY]system busy, start flow control for a while: {full}"), SOON)
     })?;
     broker.limits.parked(session.inbox.parked());

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use crate::answer::reply_extra;
 use crate::broker::Broker;
-use crate::hold::Errand;
+use crate::inbox::Errand;
 use crate::refusal::{Refusal, SOON};
 use crate::session::{JOURNAL_TIMEOUT, Session};
 use crate::together::{Asker, Stored};

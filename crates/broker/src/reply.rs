@@ -22,10 +22,11 @@ use crate::answer::reply_extra;
 use crate::append::{self, Counted, Kind, Receipt};
 use crate::broker::Broker;
 use crate::facts;
-use crate::hold::{Errand, Lane};
+use crate::hold::{Lane, Work};
+use crate::inbox::Errand;
 use crate::refusal::Refusal;
 use crate::send::{admit, queue_of};
-use crate::session::{Session, Work};
+use crate::session::Session;
 use crate::stats::MessageType;
 use crate::topics::Topic;
 

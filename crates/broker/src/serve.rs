@@ -9,9 +9,11 @@ use protocol::code::{ResponseCode, request};
 use tokio::time::Instant;
 
 use crate::broker::Broker;
-use crate::hold::Errand;
+use crate::hold::{Slot, Wake, Work};
+use crate::inbox::Errand;
+use crate::parked::Parked;
 use crate::refusal::Refusal;
-use crate::session::{Session, Work};
+use crate::session::Session;
 use crate::timer;
 use crate::{
     admin, append, assignment, beside, heartbeat, lite, offsets, order_lock, pop, pull, query, reply, retry, send,
@@ -90,19 +92,23 @@ impl Broker {
     async fn run_errands(&self, session: &mut Session, out: &mut Outgoing) -> bool {
         // First, because the rest may have to wait for it.
         session.take_let_go(out);
-        let mut errands = std::mem::take(&mut session.errands);
+        let (mut errands, mut woken) = (std::mem::take(&mut session.errands), std::mem::take(&mut session.woken));
         session.inbox.take(&mut errands);
-        let mut waiting = errands.drain(..);
+        session.inbox.waiter.take(&mut woken);
+        let (mut waiting, mut back) = (errands.drain(..), woken.drain(..));
+        let mut is_woken = false;
         // One batch of messages may wake every pull of a connection, and each of them answers with a batch.
-        while !out.is_full()
-            && !session.keeps_too_many()
-            && let Some(errand) = waiting.next()
-        {
+        while !out.is_full() && !session.keeps_too_many() {
+            // By turns, so that neither kind holds up the other.
+            is_woken = !(is_woken || back.as_slice().is_empty()) || waiting.as_slice().is_empty();
+            if is_woken {
+                let Some((slot, wake)) = back.next() else { break };
+                self.resume_parked(session, slot, wake, out);
+                session.give_way().await;
+                continue;
+            }
+            let Some(errand) = waiting.next() else { break };
             match errand {
-                Errand::Pull(order, wake) => {
-                    pull::resume(self, session, order, wake, out);
-                    session.give_way().await;
-                }
                 Errand::Frames(frames) => out.extend(frames),
                 Errand::Then { is_oneway, then } => {
                     if is_oneway.is_some_and(|is_oneway| session.sends.is_of_another_kind(is_oneway)) {
@@ -116,19 +122,30 @@ impl Broker {
                 }
             }
         }
-        let is_done = waiting.as_slice().is_empty();
+        let is_done = waiting.as_slice().is_empty() && back.as_slice().is_empty();
         if is_done {
-            drop(waiting);
+            drop((waiting, back));
         } else {
             session.inbox.put_back(waiting);
+            session.inbox.waiter.put_back(back);
         }
         // A burst of wake-ups leaves a buffer that is not worth keeping.
         errands.shrink_to(ERRANDS_KEPT);
-        session.errands = errands;
+        woken.shrink_to(ERRANDS_KEPT);
+        (session.errands, session.woken) = (errands, woken);
         if !session.sends.is_empty() {
             append::append(self, session, out).await;
         }
         is_done
+    }
+
+    /// Goes on with a request that was parked.
+    fn resume_parked(&self, session: &mut Session, slot: Slot, wake: Wake, out: &mut Outgoing) {
+        match session.parked.take(slot) {
+            Some(Parked::Pull(order)) => pull::resume(self, session, order, wake, out),
+            Some(Parked::Pop(waiting)) => pop::wait::resume(self, session, waiting, wake, out),
+            None => {}
+        }
     }
 
     /// Answers one request, on the thread that its code has in [`protocol::code::REQUESTS`]. Sends are not seen here: `serve` gathers them.

@@ -39,6 +39,7 @@ const BROKER: &[(&str, &str, &[&str])] = &[
         &[
             "answer",
             "blocking",
+            "group_topic",
             "hashing",
             "ids",
             "places",
@@ -52,16 +53,16 @@ const BROKER: &[(&str, &str, &[&str])] = &[
             "wall_time",
         ],
     ),
+    ("waiting", "queues' lanes, parking and waking by numbers", &["fetch", "hold", "rooms", "wake_up"]),
     (
         "state",
         "tables and what changes them",
         &["clients", "conditions", "falls", "filters", "groups", "offsets", "stats", "topics", "want"],
     ),
-    ("waiting", "parking and waking", &["fetch", "hold", "wake_up"]),
     (
         "broker",
         "the struct, a connection's session, threads beside the workers",
-        &["beside", "broker", "cold", "journal", "limits", "offsets::after_loss", "session"],
+        &["beside", "broker", "cold", "inbox", "journal", "limits", "offsets::after_loss", "parked", "session"],
     ),
     (
         "write",
@@ -130,10 +131,6 @@ const UPWARD: &[(&str, &str)] = &[
     ("broker", "timer"),
     ("broker", "transaction"),
     ("broker", "upkeep"),
-    ("hold", "broker"),
-    ("hold", "pop::wait"),
-    ("hold", "pull"),
-    ("hold", "session"),
     ("light", "lite::dispatch"),
     ("repeats", "together"),
     ("session", "append"),
@@ -143,10 +140,8 @@ const UPWARD: &[(&str, &str)] = &[
     ("static_topic::forward", "register"),
     ("static_topic::progress", "view"),
     ("together", "serve"),
-    ("topics", "hold"),
     ("topics", "light"),
     ("topics", "lite::dispatch"),
-    ("want", "session"),
 ];
 
 /// Modules in the largest circle of a crate, where that is more than [`CIRCLE_MAX`]. A crate whose circle has become smaller fails too, until its

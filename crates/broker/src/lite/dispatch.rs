@@ -26,11 +26,11 @@ use super::turns::{Key, Turns};
 use crate::answer::reply_ok;
 use crate::blocking;
 use crate::broker::Broker;
+use crate::hold::Work;
 use crate::offsets::KeyRef;
 use crate::pop::wait::Rooms;
 use crate::pop::{free_at, is_blocked};
 use crate::refusal::Refusal;
-use crate::session::Work;
 use crate::wall_time::steady_ms;
 
 /// How soon a changed setting is heeded.
