@@ -40,6 +40,7 @@ mod minutes;
 mod offsets;
 mod order_lock;
 mod parked;
+mod parts;
 mod placement;
 mod places;
 mod pop;

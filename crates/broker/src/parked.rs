@@ -6,7 +6,8 @@ use std::sync::Arc;
 use net::ReplyTo;
 
 use crate::groups::Group;
-use crate::hold::{Lane, Slot};
+use crate::hold::{Aside, Lane, Slot};
+use crate::refusal::Refusal;
 use crate::topics::Topic;
 use crate::want::Want;
 
@@ -47,6 +48,24 @@ pub(crate) struct Asked {
     pub(crate) end: i64,
     /// The logical offset that the pull commits.
     pub(crate) commit_offset: Option<i64>,
+}
+
+/// A question to the client of a connection, and the pulls that wait for what it says of its subscriptions.
+pub(crate) struct Question {
+    pub(crate) group: Arc<str>,
+    pub(crate) pulls: Vec<LatePull>,
+}
+
+/// A pull that knows a newer subscription than we do.
+pub(crate) struct LatePull {
+    pub(crate) reply_to: ReplyTo,
+    pub(crate) topic: Box<str>,
+    pub(crate) sub_version: i64,
+    pub(crate) queue_offset: i64,
+    /// What it hears when the client does not help.
+    pub(crate) refusal: Refusal,
+    /// That it waits is counted.
+    pub(crate) _aside: Aside,
 }
 
 /// Things under numbers, which are used again. The limits on parked requests bound it.

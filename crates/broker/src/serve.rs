@@ -5,7 +5,7 @@
 //! after the handlers, so that a burst waits once.
 
 use net::{Answered, Burst, Connection, ListenerTag, Outgoing, Request, Service};
-use protocol::code::{ResponseCode, request};
+use protocol::code::request;
 use tokio::time::Instant;
 
 use crate::broker::Broker;
@@ -153,7 +153,7 @@ impl Broker {
         let has_lite = self.store.has_light_queues();
         let answered = match request.header.code {
             code if session.connection.listener() == ListenerTag::VIP && is_main_only(code) => {
-                Err(not_registered(code))
+                Err(Refusal::not_registered(code))
             }
             request::PULL_MESSAGE | request::LITE_PULL_MESSAGE => pull::pull(self, session, request, out),
             request::POP_MESSAGE => pop::pop(self, session, request, out),
@@ -273,14 +273,9 @@ fn is_main_only(code: i32) -> bool {
     )
 }
 
-/// Code 3 in Apache's words, leading blank included.
-pub(crate) fn not_registered(code: i32) -> Refusal {
-    Refusal::new(ResponseCode::RequestCodeNotSupported, format!(" request type {code} not supported"))
-}
-
 /// Code 3. What is switched off says so; the rest gets Apache's sentence.
 fn unsupported(code: i32) -> Refusal {
-    let mut refusal = not_registered(code);
+    let mut refusal = Refusal::not_registered(code);
     if matches!(code, request::LITE_SUBSCRIPTION_CTL | request::POP_LITE_MESSAGE) {
         refusal.remark.push_str(": this broker has no lite topics, since enableLmq or enableMultiDispatch is false");
     }
@@ -323,7 +318,11 @@ impl Service for Broker {
         self.stats.rpcs.answered(answered, at);
     }
 
-    fn close(&self, session: Session) {
-        session.close(self);
+    fn close(&self, mut session: Session) {
+        session.sends.give_up(self);
+        self.limits.closed(session.connection.listener());
+        let id = session.connection.id();
+        beside::at_the_end(self, id, self.clients.has_crowd(), move |broker| heartbeat::closed(broker, id));
+        session.forget(self);
     }
 }

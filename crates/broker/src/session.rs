@@ -15,11 +15,9 @@ use crate::append::Sends;
 use crate::broker::Broker;
 use crate::hold::{Slot, Wake, Work};
 use crate::inbox::{Errand, Inbox, LetGo};
-use crate::late_subscription::Question;
-use crate::parked::{Parked, Slots};
+use crate::parked::{Parked, Question, Slots};
 use crate::refusal::Refusal;
 use crate::topics::Topic;
-use crate::{beside, heartbeat};
 
 /// How long a reply waits for the journal. Clients wait three seconds or more, so they hear why.
 pub(crate) const JOURNAL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -217,11 +215,8 @@ impl Session {
         Err(Refusal::new(ResponseCode::SystemError, "[GANTRY]given up: the connection is ending, or the broker stops"))
     }
 
-    pub(crate) fn close(mut self, broker: &Broker) {
-        self.sends.give_up(broker);
-        broker.limits.closed(self.connection.listener());
-        let id = self.connection.id();
-        beside::at_the_end(broker, id, broker.clients.has_crowd(), move |broker| heartbeat::closed(broker, id));
+    /// Drops what the connection has parked, and what it was woken for, when it ends.
+    pub(crate) fn forget(mut self, broker: &Broker) {
         broker.hold.forget(&self.inbox.waiter);
         // What is undone goes first: others may be woken for it.
         self.parked = Slots::new();

@@ -75,6 +75,7 @@ const BROKER: &[(&str, &str, &[&str])] = &[
             "light",
             "minutes",
             "order_lock",
+            "parts",
             "placement",
             "repeats",
         ],
@@ -104,15 +105,16 @@ const BROKER: &[(&str, &str, &[&str])] = &[
             "view",
         ],
     ),
-    ("operators", "requests of operators, and what runs by itself", &["admin", "exchange", "metrics", "upkeep"]),
+    (
+        "operators",
+        "requests of operators, and what runs by itself",
+        &["admin", "exchange", "metrics", "static_topic::admin", "upkeep"],
+    ),
     ("serve", "the match on the request code, and what the crate shows", &["", "serve"]),
 ];
 
 /// Arrows of `broker` that still run up.
 const UPWARD: &[(&str, &str)] = &[
-    ("append", "reply"),
-    ("append", "static_topic::send"),
-    ("append", "together"),
     ("broker", "acknowledgements"),
     ("broker", "admin::cold_data"),
     ("broker", "admin::configuration"),
@@ -132,21 +134,15 @@ const UPWARD: &[(&str, &str)] = &[
     ("broker", "transaction"),
     ("broker", "upkeep"),
     ("light", "lite::dispatch"),
-    ("repeats", "together"),
     ("session", "append"),
-    ("session", "heartbeat"),
-    ("session", "late_subscription"),
-    ("static_topic::admin", "admin::topics"),
     ("static_topic::forward", "register"),
-    ("static_topic::progress", "view"),
-    ("together", "serve"),
     ("topics", "light"),
     ("topics", "lite::dispatch"),
 ];
 
 /// Modules in the largest circle of a crate, where that is more than [`CIRCLE_MAX`]. A crate whose circle has become smaller fails too, until its
 /// line says so.
-const CIRCLES: &[(&str, usize)] = &[("broker", 92), ("client", 15), ("config", 10), ("protocol", 15), ("store", 69)];
+const CIRCLES: &[(&str, usize)] = &[("broker", 80), ("client", 15), ("config", 10), ("protocol", 15), ("store", 69)];
 
 /// Modules in the largest circle of a crate that has no line of its own.
 const CIRCLE_MAX: usize = 7;
