@@ -23,8 +23,9 @@ use crate::append::{Answer, Receipts};
 use crate::broker::Broker;
 use crate::durability;
 use crate::falls::Cause;
-use crate::hold::{Errand, Inbox, Lane, ParkedPull};
-use crate::session::{JOURNAL_TIMEOUT, Work};
+use crate::hold::{Lane, ParkedPull, Work};
+use crate::inbox::{Errand, Inbox};
+use crate::session::JOURNAL_TIMEOUT;
 
 /// How often the task looks who is late, where the device is.
 const LOOK: Duration = Duration::from_millis(100);

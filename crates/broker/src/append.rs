@@ -27,13 +27,12 @@ use crate::broker::Broker;
 use crate::falls::Cause;
 use crate::hold::{Lane, ParkedPull};
 use crate::ids::Ids;
+use crate::parts::{Part, Stored};
 use crate::refusal::{Refusal, SOON};
-use crate::reply;
 use crate::session::{Late, Session};
-use crate::static_topic::send::Logical;
 use crate::stats::MessageType;
-use crate::together::{Part, Stored};
 use crate::topics::Topic;
+use crate::topics::logical::Logical;
 use crate::topics::mapping::Mapping;
 
 /// A burst of sends is appended at the latest when it has gathered this much: what is not appended cannot be answered.
@@ -233,7 +232,7 @@ impl Receipts {
         };
         let (code, remark, uniq_key) = match receipt.kind {
             Kind::Reply => {
-                let (code, remark) = reply::outcome(text);
+                let (code, remark) = outcome(text);
                 (code, remark, None)
             }
             Kind::Send | Kind::Timer | Kind::Batch | Kind::InnerBatch | Kind::Plain | Kind::Recall => {
@@ -268,8 +267,8 @@ impl Receipts {
         }
         match receipt.kind {
             Kind::Reply => {
-                let (code, remark) = reply::outcome(self.text(&receipt.text));
-                let place = reply::nowhere(receipt.queue_id);
+                let (code, remark) = outcome(self.text(&receipt.text));
+                let place = nowhere(receipt.queue_id);
                 out.reply(receipt.reply_to, code, remark, &(place, reply_extra(settings)), &[]);
             }
             Kind::Recall => {
@@ -281,6 +280,16 @@ impl Receipts {
             }
         }
     }
+}
+
+/// What the sender of a reply is told of the push; an empty `failure` says that the reply got there.
+pub(crate) fn outcome(failure: &str) -> (ResponseCode, Option<&str>) {
+    if failure.is_empty() { (ResponseCode::Success, None) } else { (ResponseCode::SystemError, Some(failure)) }
+}
+
+/// The place of a reply that is not stored.
+pub(crate) fn nowhere(queue_id: i32) -> SendReply<'static> {
+    SendReply { msg_id: "0", queue_id, queue_offset: 0, transaction_id: None, batch_uniq_id: None, recall_handle: None }
 }
 
 /// What the answers of one batch have in common.

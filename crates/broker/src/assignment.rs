@@ -15,7 +15,7 @@ use protocol::fastjson::{self, Dialect};
 
 use crate::answer::{body, reply_json};
 use crate::broker::Broker;
-use crate::hold::Errand;
+use crate::inbox::Errand;
 use crate::refusal::{Refusal, SOON};
 use crate::routes::Waiter;
 use crate::session::Session;

@@ -8,7 +8,7 @@ use protocol::code::ResponseCode;
 use store::{ColdRead, ColdReadRefused, LogSlice, RecordAt, Store};
 
 use crate::broker::Broker;
-use crate::hold::{Errand, Inbox};
+use crate::inbox::{Errand, Inbox};
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
 use crate::want::At;

@@ -1,8 +1,9 @@
-//! Long polling: pulls that wait on a queue until there is something for them or their time is over.
+//! Long polling: requests that wait on a queue until there is something for them or their time is over.
 //!
-//! A parked pull lies in the [`Lane`] it waits for. An append looks at one counter per queue that it touched; only if somebody waits
-//! there it takes the parked pulls and lays them into the [`Inbox`] of their connections, whose own tasks read and answer. That no
-//! wake-up is lost is the doing of [`WaitList`] and [`Errands`].
+//! Nothing here knows what a request is. Its connection keeps it, under the number of a [`Slot`]; the [`Lane`] that it waits for holds that
+//! number and the connection's [`Waiter`]. An append looks at one counter per queue that it touched; only if somebody waits there it takes
+//! the numbers and lays them down for their connections, whose own tasks read and answer. That no wake-up is lost is the doing of
+//! [`WaitList`] and [`Errands`]. Requests that wait for several queues lie in `rooms.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -13,15 +14,12 @@ use std::time::Duration;
 use config::BrokerSettings;
 use env::Clock;
 use hashbrown::HashMap;
-use net::{Connection, Debt, Frames, Outgoing, ReplyTo};
+use net::{Connection, Debt};
 use parking_lot::Mutex;
-use store::{ConsumeQueue, Copies};
+use store::ConsumeQueue;
 use tokio::sync::Notify;
 
-use crate::broker::Broker;
-use crate::pop::wait::{LaneRooms, Room, Rooms};
-use crate::pull::PullOrder;
-use crate::session::{Session, Work};
+use crate::rooms::{LaneRooms, Room, Rooms};
 use crate::wake_up::{Errands, List, Published, WaitList};
 
 /// How exactly a parked pull expires. Clients add ten seconds to what they ask for before they give up themselves.
@@ -30,6 +28,16 @@ const TICK: Duration = Duration::from_millis(20);
 const PARKED_TIME_MAX: Duration = Duration::from_secs(300);
 /// Places of a connection that are gone are looked for from so many on.
 const SWEPT_FROM: usize = 64;
+
+/// Work that is handed back to a connection's own task.
+pub enum Work {
+    /// There is something in the session's own inbox: woken requests, bytes that came from the disk.
+    Errands,
+}
+
+/// The number under which a connection keeps a request that it has parked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(pub(crate) u32);
 
 /// One queue of a topic, with the pulls that wait for its next message.
 pub(crate) struct Lane {
@@ -57,10 +65,10 @@ impl List for Parked {
 
 pub(crate) struct ParkedPull {
     ticket: u64,
+    slot: Slot,
     /// Tick at which the wait is over.
     expires_at: u64,
-    order: PullOrder,
-    inbox: Arc<Inbox>,
+    waiter: Arc<Waiter>,
 }
 
 impl Lane {
@@ -79,15 +87,15 @@ impl Lane {
         });
         hold.parked.fetch_sub(taken.len() - before, Ordering::Relaxed);
         for pull in &taken[before..] {
-            pull.inbox.parked.fetch_sub(1, Ordering::Relaxed);
+            pull.waiter.parked.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
-/// Why a parked pull comes back.
+/// Why a parked request comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
-    /// Its queue has grown. The tick is when its time will be over.
+    /// Something has come. The tick is when its time will be over.
     Arrived {
         /// For parking it again.
         expires_at: u64,
@@ -99,82 +107,37 @@ pub(crate) enum Wake {
 /// A pull that waits aside, not in a lane: it counts as a parked one as long as this lives.
 pub(crate) struct Aside {
     hold: Arc<Hold>,
-    inbox: Arc<Inbox>,
+    waiter: Arc<Waiter>,
 }
 
 impl Drop for Aside {
     fn drop(&mut self) {
         self.hold.parked.fetch_sub(1, Ordering::Relaxed);
-        self.inbox.parked.fetch_sub(1, Ordering::Relaxed);
+        self.waiter.parked.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// What is left to do of a request, on its connection's task.
-pub(crate) type Then = Box<dyn FnOnce(&Broker, &mut Session, &mut Outgoing) + Send>;
-
-/// What waits for a connection's own task.
-pub(crate) enum Errand {
-    /// A pull to look at again.
-    Pull(PullOrder, Wake),
-    /// Replies that had to wait for the disk.
-    Frames(Frames),
-    /// The rest of a request whose bytes came from the disk, or that has waited for somebody.
-    Then {
-        /// The kind of the records that it may gather: whether nobody waits for its answer. `None` where it gathers none.
-        is_oneway: Option<bool>,
-        then: Then,
-    },
-}
-
-impl Errand {
-    /// The rest of a request that gathers no record.
-    pub(crate) fn then(then: impl FnOnce(&Broker, &mut Session, &mut Outgoing) + Send + 'static) -> Errand {
-        Errand::Then { is_oneway: None, then: Box::new(then) }
-    }
-
-    /// That of one that may gather records, if it is answered there.
-    pub(crate) fn then_gather(
-        reply_to: Option<ReplyTo>,
-        then: impl FnOnce(&Broker, &mut Session, &mut Outgoing) + Send + 'static,
-    ) -> Errand {
-        Errand::Then { is_oneway: reply_to.map(|reply_to| reply_to.is_oneway), then: Box::new(then) }
-    }
-}
-
-/// Replies that were kept back and may leave.
-pub(crate) struct LetGo {
-    pub(crate) replies: Vec<Frames>,
-    /// What the session counts for them.
-    pub(crate) bytes: usize,
-}
-
-/// Errands for one connection, from any thread.
+/// One connection, as those see it who wake what it has parked.
 ///
 /// The connection's own inbox holds few notes that there is something here, so it cannot overflow, and many wake-ups of one batch
 /// are one wake-up of the task.
-pub(crate) struct Inbox {
+pub(crate) struct Waiter {
     connection: Connection<Work>,
-    errands: Errands<Errand>,
-    /// Apart from the errands, which wait for them where too many are kept back.
-    let_go: Errands<LetGo>,
+    woken: Errands<(Slot, Wake)>,
     /// Parked pulls of this connection, and those that wait aside.
     parked: AtomicUsize,
-    /// What was copied from the device for it and is not written yet.
-    pub(crate) copies: Copies,
     /// Where pulls of this connection were parked, so that a lost connection does not stay there.
     lanes: Mutex<Visited<Lane>>,
     /// Where pops of this connection were parked.
     rooms: Mutex<Visited<Room>>,
 }
 
-impl Inbox {
-    pub(crate) fn new(connection: Connection<Work>) -> Inbox {
-        Inbox {
+impl Waiter {
+    pub(crate) fn new(connection: Connection<Work>) -> Waiter {
+        Waiter {
             connection,
-            errands: Errands::new(),
-            let_go: Errands::new(),
+            woken: Errands::new(),
             parked: AtomicUsize::new(0),
-            copies: Copies::default(),
             lanes: Mutex::default(),
             rooms: Mutex::default(),
         }
@@ -205,29 +168,19 @@ impl Inbox {
         self.connection.owe()
     }
 
-    pub(crate) fn push(&self, errand: Errand) {
-        self.errands.push(errand, || self.note());
+    /// Lays down that a parked request comes back.
+    pub(crate) fn wake(&self, slot: Slot, wake: Wake) {
+        self.woken.push((slot, wake), || self.note());
     }
 
-    pub(crate) fn let_go(&self, replies: LetGo) {
-        self.let_go.push(replies, || self.note());
+    /// Puts the rest of what was taken back in front of what has come since, without a note.
+    pub(crate) fn put_back(&self, rest: impl Iterator<Item = (Slot, Wake)>) {
+        self.woken.put_back(rest);
     }
 
-    /// Puts the rest of what was taken back in front of what has come since. Nobody is told: whoever does sees to it that the task comes back.
-    pub(crate) fn put_back(&self, rest: impl Iterator<Item = Errand>) {
-        self.errands.put_back(rest);
-    }
-
-    /// Takes what is there. `into` comes empty and stays here, so both vectors live on.
-    pub(crate) fn take(&self, into: &mut Vec<Errand>) {
-        self.errands.take(into);
-    }
-
-    /// Takes what was let go.
-    pub(crate) fn take_let_go(&self) -> Vec<LetGo> {
-        let mut replies = Vec::new();
-        self.let_go.take(&mut replies);
-        replies
+    /// Takes what was woken. `into` comes empty and stays here, so both vectors live on.
+    pub(crate) fn take(&self, into: &mut Vec<(Slot, Wake)>) {
+        self.woken.take(into);
     }
 
     /// Has the task look here once it may owe more.
@@ -329,26 +282,24 @@ impl Hold {
         ticks(self.clock.elapsed() + wait.min(PARKED_TIME_MAX)) + 1
     }
 
-    /// Parks a pull until its lane grows or the tick comes. Look at the queue again afterwards, and `take_back` if it has grown.
+    /// Parks a pull, which lies in this slot, until the lane grows or the tick comes. Look at the queue again afterwards, and `take_back`
+    /// if it has grown.
     pub(crate) fn park(
         &self,
-        inbox: &Arc<Inbox>,
-        mut order: PullOrder,
+        waiter: &Arc<Waiter>,
+        lane: &Arc<Lane>,
+        slot: Slot,
         expires_at: u64,
         settings: &BrokerSettings,
-    ) -> Result<Ticket, (PullOrder, TooManyParked)> {
-        if let Err(full) = self.check_room(inbox, settings) {
-            return Err((order, full));
-        }
-        let lane = Arc::clone(order.lane());
-        inbox.lanes.lock().note(&lane);
-        order.set_held(true);
-        inbox.parked.fetch_add(1, Ordering::Relaxed);
+    ) -> Result<Ticket, TooManyParked> {
+        self.check_room(waiter, settings)?;
+        waiter.lanes.lock().note(lane);
+        waiter.parked.fetch_add(1, Ordering::Relaxed);
         self.parked.fetch_add(1, Ordering::Relaxed);
 
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
         let must_visit = lane.parked.park(|parked| {
-            parked.pulls.push(ParkedPull { ticket, expires_at, order, inbox: Arc::clone(inbox) });
+            parked.pulls.push(ParkedPull { ticket, slot, expires_at, waiter: Arc::clone(waiter) });
             let must_visit = parked.visited_at.is_none_or(|tick| tick > expires_at);
             if must_visit {
                 parked.visited_at = Some(expires_at);
@@ -356,7 +307,7 @@ impl Hold {
             must_visit
         });
         if must_visit {
-            self.visit(lane, expires_at);
+            self.visit(Arc::clone(lane), expires_at);
         }
         Ok(Ticket(ticket))
     }
@@ -364,19 +315,19 @@ impl Hold {
     /// Counts a pull that waits for something else than its lane, within the same limits.
     pub(crate) fn aside(
         self: &Arc<Hold>,
-        inbox: &Arc<Inbox>,
+        waiter: &Arc<Waiter>,
         settings: &BrokerSettings,
     ) -> Result<Aside, TooManyParked> {
-        self.check_room(inbox, settings)?;
-        inbox.parked.fetch_add(1, Ordering::Relaxed);
+        self.check_room(waiter, settings)?;
+        waiter.parked.fetch_add(1, Ordering::Relaxed);
         self.parked.fetch_add(1, Ordering::Relaxed);
-        Ok(Aside { hold: Arc::clone(self), inbox: Arc::clone(inbox) })
+        Ok(Aside { hold: Arc::clone(self), waiter: Arc::clone(waiter) })
     }
 
     /// May one more pull of this connection wait?
-    fn check_room(&self, inbox: &Inbox, settings: &BrokerSettings) -> Result<(), TooManyParked> {
+    fn check_room(&self, waiter: &Waiter, settings: &BrokerSettings) -> Result<(), TooManyParked> {
         let limit = settings.parked_pulls_per_connection_max;
-        if inbox.parked() >= limit {
+        if waiter.parked() >= limit {
             return Err(TooManyParked::OfConnection(limit));
         }
         let limit = settings.parked_pulls_max;
@@ -386,13 +337,11 @@ impl Hold {
         Ok(())
     }
 
-    /// Takes a parked pull back, unless it was woken in between.
-    pub(crate) fn take_back(&self, lane: &Lane, ticket: Ticket) -> Option<PullOrder> {
+    /// Takes a parked pull back, and says in which slot it lies. None if it was woken in between.
+    pub(crate) fn take_back(&self, lane: &Lane, ticket: Ticket) -> Option<Slot> {
         let mut taken = Vec::new();
         lane.take_if(self, |pull| pull.ticket == ticket.0, &mut taken);
-        let mut order = taken.pop()?.order;
-        order.set_held(false);
-        Some(order)
+        taken.first().map(|pull| pull.slot)
     }
 
     /// Wakes who waits for one of these lanes. Call it once a batch, after the batch became visible. `woken` is a buffer to work with.
@@ -408,23 +357,18 @@ impl Hold {
             }
             lane.take_if(self, |_| true, woken);
             for pull in woken.drain(..) {
-                pull.inbox.push(Errand::Pull(pull.order, Wake::Arrived { expires_at: pull.expires_at }));
+                pull.waiter.wake(pull.slot, Wake::Arrived { expires_at: pull.expires_at });
             }
         }
     }
 
-    /// Drops what a closed connection has parked.
-    pub(crate) fn forget(&self, inbox: &Arc<Inbox>) {
+    /// Forgets the pulls that a closed connection has parked.
+    pub(crate) fn forget(&self, waiter: &Arc<Waiter>) {
         let mut gone = Vec::new();
-        let lanes = inbox.lanes.lock().take();
+        let lanes = waiter.lanes.lock().take();
         for lane in lanes {
-            lane.take_if(self, |pull| Arc::ptr_eq(&pull.inbox, inbox), &mut gone);
+            lane.take_if(self, |pull| Arc::ptr_eq(&pull.waiter, waiter), &mut gone);
         }
-        drop(gone);
-        let mut undone = Vec::new();
-        inbox.take(&mut undone);
-        drop(undone);
-        self.rooms.forget(inbox);
     }
 
     fn visit(&self, lane: Arc<Lane>, tick: u64) {
@@ -483,7 +427,7 @@ impl Hold {
                 }
                 lane.take_if(self, |pull| pull.expires_at <= tick, &mut over);
                 for pull in over.drain(..) {
-                    pull.inbox.push(Errand::Pull(pull.order, Wake::Expired));
+                    pull.waiter.wake(pull.slot, Wake::Expired);
                 }
                 let next = lane.parked.change(|parked| {
                     parked.visited_at = parked.pulls.iter().map(|pull| pull.expires_at).min();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use net::{Outgoing, ReplyTo, Request};
+use net::{Outgoing, Request};
 use protocol::body::ConsumerRunningInfo;
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
@@ -19,29 +19,13 @@ use crate::beside::SMALL_BYTES;
 use crate::broker::Broker;
 use crate::clients::VERSION_WITH_ANSWERS;
 use crate::heartbeat::{SUBSCRIPTIONS_MAX, check_subscription};
-use crate::hold::{Aside, Errand};
+use crate::inbox::Errand;
+use crate::parked::{LatePull, Question};
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
 
 /// How long a client has to say it. Shorter than any client waits for a pull.
 const ANSWER: Duration = Duration::from_secs(3);
-
-/// A question to the client of this connection, and the pulls that wait for what it says.
-pub(crate) struct Question {
-    group: Arc<str>,
-    pulls: Vec<Waiting>,
-}
-
-struct Waiting {
-    reply_to: ReplyTo,
-    topic: Box<str>,
-    sub_version: i64,
-    queue_offset: i64,
-    /// What it hears when the client does not help.
-    refusal: Refusal,
-    /// That it waits is counted.
-    _aside: Aside,
-}
 
 /// Takes on a pull that was refused because its subscription is not known yet. Gives the refusal back when its client cannot be asked, and
 /// another one when too many pulls wait already.
@@ -57,11 +41,11 @@ pub(crate) fn ask(
     let Some(member) = member.filter(|member| member.client.version >= VERSION_WITH_ANSWERS) else {
         return Err(refusal);
     };
-    let aside = broker.hold.aside(&session.inbox, &broker.settings.load()).map_err(|full| {
+    let aside = broker.hold.aside(&session.inbox.waiter, &broker.settings.load()).map_err(|full| {
         Refusal::busy(format_args!("[GANTRY]system busy, start flow control for a while: {full}"), SOON)
     })?;
     broker.limits.parked(session.inbox.parked());
-    let waiting = Waiting {
+    let waiting = LatePull {
         reply_to: request.reply_to(),
         topic: message.topic.into(),
         sub_version: message.sub_version,
@@ -124,7 +108,7 @@ fn heard(broker: &Broker, session: &mut Session, group: &Arc<str>, out: &mut Out
     let Some(place) = session.questions.iter().position(|question| question.group == *group) else { return };
     let consumers = broker.clients.consumers(group);
     for waiting in session.questions.swap_remove(place).pulls {
-        let Waiting { reply_to, topic, sub_version, queue_offset, refusal, .. } = waiting;
+        let LatePull { reply_to, topic, sub_version, queue_offset, refusal, .. } = waiting;
         let known = consumers.as_ref().and_then(|consumers| consumers.subscription(&topic));
         if known.is_none_or(|known| known.version < sub_version) {
             out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);

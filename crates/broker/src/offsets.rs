@@ -13,7 +13,6 @@ pub(crate) mod rows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -29,6 +28,7 @@ use tokio::sync::Notify;
 pub use self::ended::Client;
 use self::ended::{Ended, Ends};
 use self::moved::Moves;
+pub(crate) use crate::group_topic::{Key, KeyRef};
 use crate::hashing::{self, Hashing};
 use crate::refusal::Refusal;
 use crate::topics::QUEUES_MAX;
@@ -55,38 +55,6 @@ pub(crate) fn split_key(key: &str) -> Option<(&str, &str)> {
 
 /// Where the group is named like a light queue.
 const LIGHT_GROUP: &str = "@%LMQ%";
-
-/// A group and a topic.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub(crate) group: Arc<str>,
-    pub(crate) topic: Arc<str>,
-}
-
-/// The same, borrowed, so that a look-up allocates nothing.
-pub(crate) struct KeyRef<'a> {
-    pub(crate) group: &'a str,
-    pub(crate) topic: &'a str,
-}
-
-impl Hash for Key {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        KeyRef { group: &self.group, topic: &self.topic }.hash(state);
-    }
-}
-
-impl Hash for KeyRef<'_> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.group.hash(state);
-        self.topic.hash(state);
-    }
-}
-
-impl papaya::Equivalent<Key> for KeyRef<'_> {
-    fn equivalent(&self, key: &Key) -> bool {
-        *self.group == *key.group && *self.topic == *key.topic
-    }
-}
 
 /// One queue. Relaxed throughout: each number stands alone, and the last writer wins, as it does in Apache.
 struct Slot {

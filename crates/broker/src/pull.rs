@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use config::BrokerSettings;
 use filter::Expression;
-use net::{Outgoing, ReplyTo, Request, SharedSlice};
+use net::{Outgoing, Request, SharedSlice};
 use protocol::code::{ResponseCode, request};
 use protocol::request::{PullForbidden, PullMessage, PullReply};
 use protocol::sys_flag::{perm, pull as bits};
@@ -19,15 +19,15 @@ use store::{Copies, LogSlice, Read, ReadLimits, ReadStatus, Store};
 use crate::broker::Broker;
 use crate::clients::is_tag;
 use crate::cold::Unanswered;
-use crate::groups::Group;
-use crate::hold::{Errand, Lane, Wake};
+use crate::hold::{Lane, Wake};
+use crate::inbox::Errand;
 use crate::late_subscription;
 use crate::offsets::Client;
+use crate::parked::{Parked, PullOrder};
 use crate::refusal::{Refusal, SEE_FAQ, SOON};
 use crate::session::Session;
 use crate::static_topic;
-use crate::static_topic::pull::{Asked as Logical, OFFSET_RESET, Place};
-use crate::topics::Topic;
+use crate::static_topic::pull::{OFFSET_RESET, Place};
 use crate::want::{At, Effort, Reader, SQL92, Want, check_property_filter};
 
 /// Why a pull is forbidden; 5.x clients read it from the answer.
@@ -55,35 +55,7 @@ fn forbid(forbidden_type: i32, remark: String) -> PullRefusal {
     PullRefusal { refusal: Refusal::new(ResponseCode::NoPermission, remark), forbidden_type: Some(forbidden_type) }
 }
 
-/// A pull that has passed its checks.
-pub(crate) struct PullOrder {
-    reply_to: ReplyTo,
-    group: Arc<Group>,
-    topic: Arc<Topic>,
-    lane: Arc<Lane>,
-    /// The logical queue, of a static topic; everything else here is about the physical one.
-    logical: Option<Box<Logical>>,
-    /// Where the client wants to begin.
-    asked: i64,
-    /// Where to look next: beyond `asked` when what lay between did not match.
-    offset: i64,
-    count_max: i32,
-    bytes_max: Option<i32>,
-    /// `None`: everything.
-    filter: Option<Arc<Want>>,
-}
-
 impl PullOrder {
-    /// Whether its answer is that of a long poll.
-    pub(crate) fn set_held(&mut self, is_held: bool) {
-        self.reply_to.is_held = is_held;
-    }
-
-    /// The queue it waits for.
-    pub(crate) fn lane(&self) -> &Arc<Lane> {
-        &self.lane
-    }
-
     fn queue_id(&self) -> i32 {
         self.lane.queue.id() as i32
     }
@@ -395,12 +367,17 @@ fn conclude(
     let lane = Arc::clone(&order.lane);
     let seen = order.offset;
     let logical = order.logical.as_ref().map(|logical| (Arc::clone(&order.topic), **logical));
-    let ticket = match broker.hold.park(&session.inbox, order, expires_at, &broker.settings.load()) {
+    let reply_to = order.reply_to;
+    // From here on its answer is that of a long poll.
+    order.reply_to.is_held = true;
+    let slot = session.parked.put(Parked::Pull(order));
+    let ticket = match broker.hold.park(&session.inbox.waiter, &lane, slot, expires_at, &broker.settings.load()) {
         Ok(ticket) => ticket,
-        Err((order, full)) => {
+        Err(full) => {
+            session.parked.take(slot);
             let what = format_args!("[GANTRY]system busy, start flow control for a while: {full}");
             let refusal = Refusal::busy(what, SOON);
-            out.reply(order.reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
+            out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
             return None;
         }
     };
@@ -412,8 +389,10 @@ fn conclude(
     if !is_visible && may_stay {
         return None;
     }
-    // Woken in between: it lies in our inbox.
-    let taken = broker.hold.take_back(&lane, ticket)?;
+    // Woken in between: it comes back by that.
+    let slot = broker.hold.take_back(&lane, ticket)?;
+    let Some(Parked::Pull(mut taken)) = session.parked.take(slot) else { return None };
+    taken.reply_to.is_held = false;
     Some((taken, Patience::Woken(expires_at)))
 }
 

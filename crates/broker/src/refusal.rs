@@ -40,6 +40,11 @@ impl Refusal {
         Refusal::new(ResponseCode::SystemError, error.to_string())
     }
 
+    /// Code 3 in Apache's words, leading blank included.
+    pub(crate) fn not_registered(code: i32) -> Refusal {
+        Refusal::new(ResponseCode::RequestCodeNotSupported, format!(" request type {code} not supported"))
+    }
+
     /// 13: the message itself cannot be kept.
     pub(crate) fn illegal(remark: impl Into<String>) -> Refusal {
         Refusal::new(ResponseCode::MessageIllegal, remark)

@@ -22,10 +22,10 @@ use tokio::time::timeout;
 use crate::answer::reply_extra;
 use crate::broker::Broker;
 use crate::durability;
-use crate::hold::Errand;
+use crate::inbox::Errand;
+use crate::parts::Stored;
 use crate::refusal::{Refusal, SOON};
 use crate::session::{JOURNAL_TIMEOUT, Session};
-use crate::together::{Asker, Stored};
 use crate::topics::Topic;
 
 /// Longest key that is remembered, in bytes. Clients make them 32 long.
@@ -200,20 +200,17 @@ pub(crate) fn answer(
     let is_durable = store.mark(stage).get() >= first.end.0 && topics.get() >= journal;
     let permit = if is_durable { None } else { Some(session.sends.may_wait()?) };
     // From here on it is answered: a part of a request that was taken out before would never be.
-    let asker = Asker::of(session, reply_to);
+    let part = session.sends.receipts.take_part();
     let (settings, host) = (broker.settings.load_full(), broker.advertised);
     let uniq_key = uniq_key.to_owned();
     let frames = move |code: ResponseCode, remark: Option<&str>| {
         let mut out = Outgoing::new();
-        let reply_to = match &asker {
-            Asker::Request(reply_to) => *reply_to,
-            Asker::Part(part) => {
-                let (queue_id, queue_offset) = (first.queue_id, first.queue_offset as i64);
-                let stored = Stored { code, remark, queue_id, queue_offset, recall_handle: None };
-                part.is_stored(&stored, std::iter::once(first.at.0), &settings, &mut out);
-                return out.take();
-            }
-        };
+        if let Some(part) = &part {
+            let (queue_id, queue_offset) = (first.queue_id, first.queue_offset as i64);
+            let stored = Stored { code, remark, queue_id, queue_offset, recall_handle: None };
+            part.is_stored(&stored, std::iter::once(first.at.0), &settings, &mut out);
+            return out.take();
+        }
         let mut msg_id = String::new();
         offset_message_id(&mut msg_id, host, first.at.0);
         let reply = SendReply {

@@ -14,18 +14,19 @@ use protocol::code::{ResponseCode, request};
 use protocol::names;
 use protocol::properties::{self, name};
 use protocol::record::{PROPERTIES_MAX, RecordDraft};
-use protocol::request::{PushReply, SendMessage, SendReply};
+use protocol::request::{PushReply, SendMessage};
 use protocol::sys_flag;
 use store::TagsCode;
 
 use crate::answer::reply_extra;
-use crate::append::{self, Counted, Kind, Receipt};
+use crate::append::{self, Counted, Kind, Receipt, nowhere, outcome};
 use crate::broker::Broker;
 use crate::facts;
-use crate::hold::{Errand, Lane};
+use crate::hold::{Lane, Work};
+use crate::inbox::Errand;
 use crate::refusal::Refusal;
 use crate::send::{admit, queue_of};
-use crate::session::{Session, Work};
+use crate::session::Session;
 use crate::stats::MessageType;
 use crate::topics::Topic;
 
@@ -151,16 +152,6 @@ fn finish(broker: &Broker, session: &mut Session, reply: &Reply, failure: &str, 
     }
     let (code, remark) = outcome(failure);
     out.reply(reply.reply_to, code, remark, &(nowhere(reply.queue_id), reply_extra(&settings)), &[]);
-}
-
-/// What the replier is told of the push.
-pub(crate) fn outcome(failure: &str) -> (ResponseCode, Option<&str>) {
-    if failure.is_empty() { (ResponseCode::Success, None) } else { (ResponseCode::SystemError, Some(failure)) }
-}
-
-/// The place of a reply that is not stored.
-pub(crate) fn nowhere(queue_id: i32) -> SendReply<'static> {
-    SendReply { msg_id: "0", queue_id, queue_offset: 0, transaction_id: None, batch_uniq_id: None, recall_handle: None }
 }
 
 /// Adds the reply to the session's batch.

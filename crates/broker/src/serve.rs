@@ -5,14 +5,16 @@
 //! after the handlers, so that a burst waits once.
 
 use net::{Answered, Burst, Connection, ListenerTag, Outgoing, Request, Service};
-use protocol::code::{Gathers, RequestCode, ResponseCode};
+use protocol::code::{Gathers, RequestCode};
 use protocol::requests_of;
 use tokio::time::Instant;
 
 use crate::broker::Broker;
-use crate::hold::Errand;
+use crate::hold::{Slot, Wake, Work};
+use crate::inbox::Errand;
+use crate::parked::Parked;
 use crate::refusal::Refusal;
-use crate::session::{Session, Work};
+use crate::session::Session;
 use crate::timer;
 use crate::{
     admin, append, assignment, beside, heartbeat, lite, offsets, order_lock, pop, pull, query, reply, retry, send,
@@ -93,19 +95,23 @@ impl Broker {
     async fn run_errands(&self, session: &mut Session, out: &mut Outgoing) -> bool {
         // First, because the rest may have to wait for it.
         session.take_let_go(out);
-        let mut errands = std::mem::take(&mut session.errands);
+        let (mut errands, mut woken) = (std::mem::take(&mut session.errands), std::mem::take(&mut session.woken));
         session.inbox.take(&mut errands);
-        let mut waiting = errands.drain(..);
+        session.inbox.waiter.take(&mut woken);
+        let (mut waiting, mut back) = (errands.drain(..), woken.drain(..));
+        let mut is_woken = false;
         // One batch of messages may wake every pull of a connection, and each of them answers with a batch.
-        while !out.is_full()
-            && !session.keeps_too_many()
-            && let Some(errand) = waiting.next()
-        {
+        while !out.is_full() && !session.keeps_too_many() {
+            // By turns, so that neither kind holds up the other.
+            is_woken = !(is_woken || back.as_slice().is_empty()) || waiting.as_slice().is_empty();
+            if is_woken {
+                let Some((slot, wake)) = back.next() else { break };
+                self.resume_parked(session, slot, wake, out);
+                session.give_way().await;
+                continue;
+            }
+            let Some(errand) = waiting.next() else { break };
             match errand {
-                Errand::Pull(order, wake) => {
-                    pull::resume(self, session, order, wake, out);
-                    session.give_way().await;
-                }
                 Errand::Frames(frames) => out.extend(frames),
                 Errand::Then { is_oneway, then } => {
                     if is_oneway.is_some_and(|is_oneway| session.sends.is_of_another_kind(is_oneway)) {
@@ -119,19 +125,30 @@ impl Broker {
                 }
             }
         }
-        let is_done = waiting.as_slice().is_empty();
+        let is_done = waiting.as_slice().is_empty() && back.as_slice().is_empty();
         if is_done {
-            drop(waiting);
+            drop((waiting, back));
         } else {
             session.inbox.put_back(waiting);
+            session.inbox.waiter.put_back(back);
         }
         // A burst of wake-ups leaves a buffer that is not worth keeping.
         errands.shrink_to(ERRANDS_KEPT);
-        session.errands = errands;
+        woken.shrink_to(ERRANDS_KEPT);
+        (session.errands, session.woken) = (errands, woken);
         if !session.sends.is_empty() {
             append::append(self, session, out).await;
         }
         is_done
+    }
+
+    /// Goes on with a request that was parked.
+    fn resume_parked(&self, session: &mut Session, slot: Slot, wake: Wake, out: &mut Outgoing) {
+        match session.parked.take(slot) {
+            Some(Parked::Pull(order)) => pull::resume(self, session, order, wake, out),
+            Some(Parked::Pop(waiting)) => pop::wait::resume(self, session, waiting, wake, out),
+            None => {}
+        }
     }
 
     /// Answers one request, on the thread that its row in [`protocol::code::REQUESTS`] names. `code` is none if there is no such row.
@@ -144,7 +161,7 @@ impl Broker {
     ) {
         let answered = match code {
             Some(code) => self.dispatch(session, code, request, out),
-            None => Err(not_registered(request.header.code)),
+            None => Err(Refusal::not_registered(request.header.code)),
         };
         if let Err(refusal) = answered {
             out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
@@ -160,7 +177,7 @@ impl Broker {
         out: &mut Outgoing,
     ) -> Result<(), Refusal> {
         if code.row().is_main_port_only && session.connection.listener() == ListenerTag::VIP {
-            return Err(not_registered(code.number()));
+            return Err(Refusal::not_registered(code.number()));
         }
         match code {
             RequestCode::PULL_MESSAGE | RequestCode::LITE_PULL_MESSAGE => pull::pull(self, session, request, out),
@@ -278,7 +295,7 @@ impl Broker {
             RequestCode::GET_LITE_GROUP_INFO => lite::of_group(self, request, out),
             RequestCode::TRIGGER_LITE_DISPATCH => lite::trigger(self, request, out),
             RequestCode::POP_LITE_MESSAGE | RequestCode::LITE_SUBSCRIPTION_CTL => {
-                let mut refusal = not_registered(code.number());
+                let mut refusal = Refusal::not_registered(code.number());
                 refusal
                     .remark
                     .push_str(": this broker has no lite topics, since enableLmq or enableMultiDispatch is false");
@@ -293,14 +310,9 @@ impl Broker {
             | requests_of!(Controller)
             | requests_of!(Container)
             | requests_of!(Client)
-            | requests_of!(Nobody) => Err(not_registered(code.number())),
+            | requests_of!(Nobody) => Err(Refusal::not_registered(code.number())),
         }
     }
-}
-
-/// Code 3 in Apache's words, leading blank included.
-pub(crate) fn not_registered(code: i32) -> Refusal {
-    Refusal::new(ResponseCode::RequestCodeNotSupported, format!(" request type {code} not supported"))
 }
 
 impl Service for Broker {
@@ -339,7 +351,11 @@ impl Service for Broker {
         self.stats.rpcs.answered(answered, at);
     }
 
-    fn close(&self, session: Session) {
-        session.close(self);
+    fn close(&self, mut session: Session) {
+        session.sends.give_up(self);
+        self.limits.closed(session.connection.listener());
+        let id = session.connection.id();
+        beside::at_the_end(self, id, self.clients.has_crowd(), move |broker| heartbeat::closed(broker, id));
+        session.forget(self);
     }
 }

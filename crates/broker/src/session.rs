@@ -13,11 +13,11 @@ use tokio::time::timeout;
 
 use crate::append::Sends;
 use crate::broker::Broker;
-use crate::hold::{Errand, Inbox, LetGo};
-use crate::late_subscription::Question;
+use crate::hold::{Slot, Wake, Work};
+use crate::inbox::{Errand, Inbox, LetGo};
+use crate::parked::{Parked, Question, Slots};
 use crate::refusal::Refusal;
 use crate::topics::Topic;
-use crate::{beside, heartbeat};
 
 /// How long a reply waits for the journal. Clients wait three seconds or more, so they hear why.
 pub(crate) const JOURNAL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -27,12 +27,6 @@ const OWING_BURSTS_MAX: usize = 256;
 /// Steps of filters, about a millisecond, after which a connection's task gives way. One read more may be under way then, which takes as
 /// much at most.
 const TURN_STEPS: u64 = 100_000;
-
-/// Work that is handed back to a connection's own task.
-pub enum Work {
-    /// There is something in the session's own inbox: woken pulls, bytes that came from the disk.
-    Errands,
-}
 
 /// What becomes of replies that the journal is too late for.
 pub(crate) enum Late {
@@ -59,6 +53,8 @@ impl Apart {
             inbox: self.inbox.upgrade()?,
             sends: Sends::new(0),
             errands: Vec::new(),
+            woken: Vec::new(),
+            parked: Slots::new(),
             slices: Vec::new(),
             questions: Vec::new(),
             parts_max: self.parts_max,
@@ -124,10 +120,14 @@ pub struct Session {
     pub connection: Connection<Work>,
     /// Sends of the current burst, and buffers that live on so that the next burst allocates nothing.
     pub(crate) sends: Sends,
-    /// What others have for this connection's task: woken pulls, bytes from the disk.
+    /// What others have for this connection's task: woken requests, bytes from the disk.
     pub(crate) inbox: Arc<Inbox>,
     /// The buffer that goes to and fro between here and the inbox; empty between errands.
     pub(crate) errands: Vec<Errand>,
+    /// The same for what was woken.
+    pub(crate) woken: Vec<(Slot, Wake)>,
+    /// Requests of this connection that wait.
+    pub(crate) parked: Slots<Parked>,
     /// What the read under way found; empty between requests.
     pub(crate) slices: Vec<LogSlice>,
     /// What the client was asked about its subscriptions, by group.
@@ -161,6 +161,8 @@ impl Session {
             sends: Sends::new(broker.settings.load().unflushed_bursts_per_connection_max),
             inbox: Arc::new(Inbox::new(connection.clone())),
             errands: Vec::new(),
+            woken: Vec::new(),
+            parked: Slots::new(),
             slices: Vec::new(),
             questions: Vec::new(),
             parts_max: 0,
@@ -213,18 +215,22 @@ impl Session {
         Err(Refusal::new(ResponseCode::SystemError, "[GANTRY]given up: the connection is ending, or the broker stops"))
     }
 
-    pub(crate) fn close(mut self, broker: &Broker) {
-        self.sends.give_up(broker);
-        broker.limits.closed(self.connection.listener());
-        let id = self.connection.id();
-        beside::at_the_end(broker, id, broker.clients.has_crowd(), move |broker| heartbeat::closed(broker, id));
-        broker.hold.forget(&self.inbox);
+    /// Drops what the connection has parked, and what it was woken for, when it ends.
+    pub(crate) fn forget(mut self, broker: &Broker) {
+        broker.hold.forget(&self.inbox.waiter);
+        // What is undone goes first: others may be woken for it.
+        self.parked = Slots::new();
+        self.inbox.take(&mut self.errands);
+        self.errands = Vec::new();
+        broker.hold.rooms.forget(&self.inbox.waiter);
     }
 
     /// Gives back what bursts have left for the next one: a connection that rests is one of very many, perhaps.
     pub(crate) fn rest(&mut self) {
         self.sends.rest();
         self.errands = Vec::new();
+        self.woken = Vec::new();
+        self.parked.rest();
         self.slices = Vec::new();
     }
 

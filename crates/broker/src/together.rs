@@ -7,104 +7,19 @@
 //! Only a client that asked sends this, on the connection on which it was told that it may: its heartbeat asks. What a connection was told
 //! holds as long as it lives, also where the setting changes: what is on its way is taken, and a later heartbeat is not told so any more.
 
-use std::sync::Arc;
-
 use config::BrokerSettings;
-use net::{Outgoing, ReplyTo, Request};
-use parking_lot::Mutex;
+use net::{Outgoing, Request};
 use protocol::code::{ResponseCode, request};
 use protocol::header::Header;
 use protocol::request::{AskTogether, OfferTogether, SendMessage, SendTogether};
-use protocol::together::{self, PartAnswer, TogetherError};
+use protocol::together::{self, TogetherError};
 
-use crate::answer::reply_extra;
 use crate::append;
 use crate::broker::Broker;
+use crate::parts::Together;
 use crate::refusal::Refusal;
 use crate::send;
-use crate::serve::not_registered;
 use crate::session::Session;
-
-/// A request with several sends, and what has become of them so far.
-#[derive(Debug)]
-struct Together {
-    reply_to: ReplyTo,
-    /// Guards the answers; held while one is written.
-    answers: Mutex<Answers>,
-}
-
-#[derive(Debug)]
-struct Answers {
-    body: Vec<u8>,
-    missing: usize,
-}
-
-/// One of the sends of a request, which somebody will answer.
-#[derive(Clone, Debug)]
-pub(crate) struct Part {
-    of: Arc<Together>,
-    number: usize,
-}
-
-/// Where a part lies.
-pub(crate) struct Stored<'a> {
-    pub(crate) code: ResponseCode,
-    pub(crate) remark: Option<&'a str>,
-    pub(crate) queue_id: i32,
-    pub(crate) queue_offset: i64,
-    pub(crate) recall_handle: Option<&'a str>,
-}
-
-impl Part {
-    /// Answers a part that is stored, in records at these log offsets.
-    pub(crate) fn is_stored(
-        &self,
-        stored: &Stored<'_>,
-        places: impl Iterator<Item = u64>,
-        settings: &BrokerSettings,
-        out: &mut Outgoing,
-    ) {
-        let &Stored { code, remark, queue_id, queue_offset, recall_handle } = stored;
-        let place = PartAnswer::stored(self.number, code.into(), queue_id, queue_offset);
-        self.answer(&place.saying(remark, recall_handle), places, settings, out);
-    }
-
-    /// Answers a part that is not.
-    pub(crate) fn is_refused(&self, refusal: &Refusal, settings: &BrokerSettings, out: &mut Outgoing) {
-        let answer = PartAnswer::refused(self.number, refusal.code.into(), &refusal.remark);
-        self.answer(&answer, std::iter::empty(), settings, out);
-    }
-
-    fn answer(
-        &self,
-        answer: &PartAnswer<'_>,
-        places: impl Iterator<Item = u64>,
-        settings: &BrokerSettings,
-        out: &mut Outgoing,
-    ) {
-        let mut answers = self.of.answers.lock();
-        together::put_answer(&mut answers.body, answer, places);
-        answers.missing = answers.missing.saturating_sub(1);
-        if answers.missing == 0 {
-            let body = std::mem::take(&mut answers.body);
-            drop(answers);
-            out.reply(self.of.reply_to, ResponseCode::Success, None, &reply_extra(settings), &body);
-        }
-    }
-}
-
-/// Who is answered: a request, or a part of one.
-pub(crate) enum Asker {
-    Request(ReplyTo),
-    Part(Part),
-}
-
-impl Asker {
-    /// Of the send that is being gathered.
-    pub(crate) fn of(session: &mut Session, reply_to: ReplyTo) -> Asker {
-        session.sends.receipts.take_part().map_or(Asker::Request(reply_to), Asker::Part)
-    }
-}
 
 /// What a heartbeat is told, if it asks.
 pub(crate) fn offer(
@@ -135,12 +50,12 @@ pub(crate) async fn gather(broker: &Broker, session: &mut Session, request: &Req
     let together = (!reply_to.is_oneway).then(|| {
         let mut body = Vec::new();
         together::put_host(&mut body, broker.advertised);
-        Arc::new(Together { reply_to, answers: Mutex::new(Answers { body, missing: count }) })
+        Together::new(reply_to, body, count)
     });
     let mut durable_after = 0;
     for (number, part) in together::parts(request.body).enumerate() {
         if let Some(of) = &together {
-            session.sends.receipts.begin_part(Part { of: Arc::clone(of), number });
+            session.sends.receipts.begin_part(of.part(number));
         }
         let gathered = gather_part(broker, session, request, &common, part);
         let unanswered = session.sends.receipts.take_part();
@@ -161,7 +76,7 @@ pub(crate) async fn gather(broker: &Broker, session: &mut Session, request: &Req
 /// May this be sent here, and is it whole? How many parts there are is said twice, and both must agree.
 fn admit<'a>(session: &Session, request: &Request<'a>) -> Result<(SendTogether<'a>, usize), Refusal> {
     if session.parts_max == 0 {
-        let mut refusal = not_registered(request.header.code);
+        let mut refusal = Refusal::not_registered(request.header.code);
         refusal.remark.push_str(
             ": it is not RocketMQ's, and the heartbeats of this connection were not told that it may be sent \
              (sendTogetherPartsMax)",

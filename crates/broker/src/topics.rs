@@ -33,6 +33,7 @@ use crate::topics::mapping::Mapping;
 
 pub(crate) mod flush;
 mod light;
+pub(crate) mod logical;
 pub(crate) mod mapped;
 pub(crate) mod mapping;
 pub(crate) mod of_another;

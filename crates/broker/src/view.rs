@@ -62,11 +62,10 @@ pub(crate) fn offset_by_time(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let asked = SearchOffset::decode(&request.header.fields)?;
-    let reply_to = request.reply_to();
+    let (reply_to, boundary) = (request.reply_to(), boundary(&asked));
     if let Some(mapping) = static_topic::of(broker, asked.topic, request) {
-        return static_topic::progress::offset_by_time(broker, session, request, &mapping, &asked);
+        return static_topic::progress::offset_by_time(broker, session, request, &mapping, &asked, boundary);
     }
-    let boundary = boundary(&asked);
     let timestamp = asked.timestamp;
     let lite_queue = asked.lite_topic.filter(|name| !name.trim().is_empty());
     let lite_queue = lite_queue.map(|lite_topic| names::lite_queue(asked.topic, lite_topic));
@@ -85,7 +84,7 @@ pub(crate) fn offset_by_time(
 }
 
 /// Which side of a time 29 asks for.
-pub(crate) fn boundary(asked: &SearchOffset<'_>) -> Boundary {
+fn boundary(asked: &SearchOffset<'_>) -> Boundary {
     match asked.boundary_type {
         Some(name) if name.eq_ignore_ascii_case("UPPER") => Boundary::Upper,
         Some(_) | None => Boundary::Lower,

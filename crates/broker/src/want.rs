@@ -17,8 +17,8 @@ use protocol::tags::{self, Subscription};
 use store::{ColdRead, ColdReadRefused, Copies, Store, Wanted};
 
 use crate::clients::{ClientSubscription, ConsumerGroup};
+use crate::hold::Work;
 use crate::refusal::Refusal;
-use crate::session::Work;
 
 /// RocketMQ's name of conditions on properties.
 pub(crate) const SQL92: &str = "SQL92";

@@ -21,7 +21,7 @@ use store::FlushMode;
 use crate::blocking;
 use crate::broker::Broker;
 use crate::cold::Unanswered;
-use crate::hold::Errand;
+use crate::inbox::Errand;
 use crate::refusal::Refusal;
 use crate::session::Session;
 

@@ -21,9 +21,10 @@ use crate::broker::Broker;
 use crate::clients::Member;
 use crate::clients::VERSION_WITH_ANSWERS;
 use crate::cold;
-use crate::hold::{Errand, Inbox};
+use crate::hold::Work;
+use crate::inbox::{Errand, Inbox};
 use crate::refusal::Refusal;
-use crate::session::{Session, Work};
+use crate::session::Session;
 
 /// How long a client has to describe itself, or to consume a message.
 const ANSWER: Duration = Duration::from_secs(10);

@@ -17,10 +17,11 @@ use protocol::request::ResetOffset;
 use store::{Boundary, ConsumeQueue};
 
 use crate::broker::Broker;
+use crate::hold::Work;
 use crate::lite;
 use crate::offsets::{KeyRef, rows};
 use crate::refusal::Refusal;
-use crate::session::{Session, Work};
+use crate::session::Session;
 use crate::topics::queues::ends;
 
 /// Clients before this (3.0.7) do not know request 220.

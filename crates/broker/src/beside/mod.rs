@@ -21,7 +21,7 @@ use self::queue::{FairQueue, Turn};
 use crate::blocking;
 use crate::broker::Broker;
 use crate::cold::Unanswered;
-use crate::hold::Errand;
+use crate::inbox::Errand;
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
 use crate::vital::vital;

@@ -20,10 +20,10 @@ use super::state::ledger::{PopQueue, QueueRef};
 use super::take::PopOrder;
 use crate::broker::Broker;
 use crate::groups::Group;
-use crate::hold::{Hold, Lane};
+use crate::hold::{Hold, Lane, Work};
 use crate::lite::Lite;
 use crate::offsets::{KeyRef, Offsets, Progress};
-use crate::session::{Session, Work};
+use crate::session::Session;
 use crate::topics::{Topic, Topics};
 use crate::want::{At, Effort, Reader};
 

@@ -21,7 +21,7 @@ use super::state::ledger::QueueRef;
 use super::state::{Held, Pops};
 use super::take::{Numbers, PopOrder, check_invisible, check_numbers};
 use super::trying::{Order, run};
-use super::wait::Waiting;
+use super::wait::{self, Waiting};
 use crate::answer::reply_ok;
 use crate::broker::Broker;
 use crate::lite::{self, LiteGroup};
@@ -163,24 +163,24 @@ impl Order for LiteOrder {
         let settings = broker.settings.load();
         let room = lite::room_of(&client);
         let key = KeyRef { group: &group.name, topic: &room };
-        let rooms = &broker.hold.rooms;
-        let ticket =
-            match rooms.park(&session.inbox, key, std::iter::empty(), tick, Waiting::Lite(Box::new(self)), &settings) {
-                Ok(ticket) => ticket,
-                Err((Waiting::Lite(order), why)) => {
-                    answer_empty(&order, basket, ResponseCode::PollingFull, &why.to_string(), out);
-                    return None;
+        let nowhere = std::iter::empty();
+        let ticket = match wait::park(broker, session, key, nowhere, tick, Waiting::Lite(self), &settings) {
+            Ok(ticket) => ticket,
+            Err((waiting, why)) => {
+                if let Some(Waiting::Lite(order)) = waiting.as_deref() {
+                    answer_empty(order, basket, ResponseCode::PollingFull, &why.to_string(), out);
                 }
-                Err((Waiting::Pop(_) | Waiting::Notify(_), _)) => return None,
-            };
+                return None;
+            }
+        };
         // The client may have been told of something between the look and the parking.
         if !has_event() {
             return None;
         }
-        match rooms.take_back(&ticket) {
-            Some(Waiting::Lite(order)) => Some(*order),
-            // Woken in between: it lies in our inbox.
-            Some(Waiting::Pop(_) | Waiting::Notify(_)) | None => None,
+        // Woken in between: it comes back by that.
+        match *wait::take_back(broker, session, &ticket)? {
+            Waiting::Lite(order) => Some(order),
+            Waiting::Pop(_) | Waiting::Notify(_) => None,
         }
     }
 }

@@ -9,7 +9,7 @@ use protocol::sys_flag::perm;
 
 use super::collect::{Shelf, Sought};
 use super::take::{check_group, check_readable, find_group, topic_anew};
-use super::wait::Waiting;
+use super::wait::{self, Waiting};
 use crate::answer::reply_ok;
 use crate::broker::Broker;
 use crate::cold;
@@ -118,10 +118,10 @@ fn run(broker: &Broker, session: &mut Session, order: NotifyOrder, out: &mut Out
     };
     let key = KeyRef { group: &sought.group.name, topic: sought.topic.name() };
     let settings = broker.settings.load();
-    let parked = broker.hold.rooms.park(&session.inbox, key, lanes.iter(), tick, Waiting::Notify(order), &settings);
+    let parked = wait::park(broker, session, key, lanes.iter(), tick, Waiting::Notify(order), &settings);
     let Ok(ticket) = parked else { return answer(false, true, out) };
     // A message may have come between the look and the parking.
-    if shelf.has_any_since(&sought) && broker.hold.rooms.take_back(&ticket).is_some() {
+    if shelf.has_any_since(&sought) && wait::take_back(broker, session, &ticket).is_some() {
         answer(true, false, out);
     }
 }

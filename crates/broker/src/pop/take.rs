@@ -11,7 +11,7 @@ use protocol::sys_flag::perm;
 
 use super::collect::{Basket, Shelf};
 use super::trying::{Order, run};
-use super::wait::Waiting;
+use super::wait::{self, Waiting};
 use crate::broker::Broker;
 use crate::clients::is_tag;
 use crate::groups::Group;
@@ -152,23 +152,23 @@ impl Order for PopOrder {
         };
         let sought = shelf.sought(&self);
         let key = KeyRef { group: &group.name, topic: topic.name() };
-        let parked = broker.hold.rooms.park(&session.inbox, key, lanes.iter(), tick, Waiting::Pop(self), &settings);
-        let ticket = match parked {
+        let ticket = match wait::park(broker, session, key, lanes.iter(), tick, Waiting::Pop(self), &settings) {
             Ok(ticket) => ticket,
-            Err((Waiting::Pop(order), why)) => {
-                answer_empty(&order, basket, ResponseCode::PollingFull, &why.to_string(), out);
+            Err((waiting, why)) => {
+                if let Some(Waiting::Pop(order)) = waiting.as_deref() {
+                    answer_empty(order, basket, ResponseCode::PollingFull, &why.to_string(), out);
+                }
                 return None;
             }
-            Err((Waiting::Lite(_) | Waiting::Notify(_), _)) => return None,
         };
         // A message may have come between the look and the parking, or the topic may have gone, or whoever had the turn has ended it with a batch.
         if !shelf.has_any_since(&sought) {
             return None;
         }
-        match broker.hold.rooms.take_back(&ticket) {
-            Some(Waiting::Pop(order)) => Some(order),
-            // Woken in between: it lies in our inbox.
-            Some(Waiting::Lite(_) | Waiting::Notify(_)) | None => None,
+        // Woken in between: it comes back by that.
+        match *wait::take_back(broker, session, &ticket)? {
+            Waiting::Pop(order) => Some(order),
+            Waiting::Lite(_) | Waiting::Notify(_) => None,
         }
     }
 }

@@ -11,7 +11,7 @@ use protocol::request::{CreateTopic, ExpectedEpoch};
 use crate::admin::topics;
 use crate::answer::{body, reply_ok};
 use crate::broker::Broker;
-use crate::hold::Errand;
+use crate::inbox::Errand;
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
 use crate::static_topic::accept;

@@ -19,7 +19,7 @@ use protocol::request::{SendMessage, WhichQueue};
 use tokio::sync::Semaphore;
 
 use crate::broker::Broker;
-use crate::hold::Errand;
+use crate::inbox::Errand;
 use crate::refusal::{Refusal, SOON};
 use crate::register::Registry;
 use crate::session::Session;

@@ -19,7 +19,6 @@ use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
 use crate::static_topic::forward::{Forward, answer_later};
 use crate::topics::mapping::{Mapping, Places, end, find, is_decided, logical, logical_or_unknown};
-use crate::view;
 
 /// The physical queues of one logical queue, wherever they are.
 struct Queues {
@@ -172,9 +171,10 @@ pub(crate) fn offset_by_time(
     request: &Request<'_>,
     mapping: &Mapping,
     asked: &SearchOffset<'_>,
+    boundary: Boundary,
 ) -> Result<(), Refusal> {
     let queues = Queues::of(broker, mapping, asked.queue_id)?;
-    let (timestamp, boundary) = (asked.timestamp, view::boundary(asked));
+    let timestamp = asked.timestamp;
     let reply_to = request.reply_to();
     answer_later(broker, session, request, async move {
         let offset = match boundary {

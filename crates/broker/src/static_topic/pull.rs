@@ -14,6 +14,7 @@ use protocol::sys_flag::pull as bits;
 use store::{LogSlice, Read, ReadStatus};
 
 use crate::broker::Broker;
+use crate::parked::Asked;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic::forward::{answer_later, unexpected};
@@ -23,19 +24,6 @@ use crate::topics::mapping::{Mapping, end, find, known_end, locate, logical, nex
 
 /// The remark of an answer that tells of a reset.
 pub(crate) const OFFSET_RESET: &str = "OFFSET_RESET";
-
-/// What a client asked for when it asked for a logical queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
-    queue_id: i32,
-    offset: i64,
-    /// Of the physical queue that is read for it.
-    generation: i32,
-    /// Where that ends for the logical queue, in its own offsets.
-    end: i64,
-    /// The logical offset that the pull commits.
-    commit_offset: Option<i64>,
-}
 
 impl Asked {
     /// `offset` of a logical queue, for which the physical one at `place` is read.

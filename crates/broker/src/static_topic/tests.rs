@@ -7,7 +7,8 @@ use protocol::names::GLOBAL_SCOPE;
 use protocol::request::PullReply;
 
 use super::accept::{check, check_places, check_room, succeed};
-use super::pull::{Asked, Found, rewrite};
+use super::pull::{Found, rewrite};
+use crate::parked::Asked;
 use crate::topics::QUEUES_MAX;
 use crate::topics::mapping::{Mapping, end, find, locate, logical, logical_or_unknown, next, physical};
 
