@@ -717,9 +717,9 @@ fn first_not_delivered(pushed: &[u64], landed: usize, is_hopeless: bool, next: u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use disk::RealDisk;
     use env::{Clock, Random, TimeMs};
     use protocol::record::RecordDraft;
-    use store::disk::RealDisk;
     use store::{StoreEnv, StoreOptions};
 
     #[test]

@@ -115,8 +115,8 @@ impl Tables {
 mod tests {
     use std::sync::Arc;
 
+    use disk::RealDisk;
     use env::Clock;
-    use store::disk::RealDisk;
     use store::journal::JournalOptions;
 
     use super::*;

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use disk::{Disk, RealDisk};
 use env::{Buggify, Clock, Random, TimeMs};
 use protocol::delay::DelayLevels;
 
-use crate::disk::{Disk, RealDisk};
 use crate::governor::GovernorOptions;
 use crate::index::IndexOptions;
 use crate::journal::{Journal, JournalOptions};

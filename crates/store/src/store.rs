@@ -9,6 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use disk::turns::Handle;
+use disk::worker::Bell;
+use disk::{Disk, DiskUse, Watermark};
 use env::{Buggify, Clock};
 use parking_lot::{Mutex, RwLock};
 use protocol::record::RecordView;
@@ -19,7 +22,6 @@ use crate::checkpoint::Checkpoint;
 use crate::cold::{ColdRead, ColdReadRefused, ColdReads};
 use crate::commit_log::{BLANK_BYTES, CommitLog};
 use crate::deleted::Deleted;
-use crate::disk::{Disk, DiskUse};
 use crate::error::{NotWritable, StoreError};
 use crate::flush::Mode;
 use crate::fold::is_folder_name;
@@ -35,9 +37,6 @@ use crate::resume::Resume;
 use crate::segment::ReadMode;
 use crate::sound::Damaged;
 use crate::timer::{self, LogState, TimerFiles, TimerOptions, TimerUnit};
-use crate::turns::Handle;
-use crate::watermark::Watermark;
-use crate::worker::Bell;
 
 mod appending;
 mod opening;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use disk::RealDisk;
 use env::Clock;
-use store::disk::RealDisk;
 use store::journal::{Journal, JournalOptions, Table, TableId};
 
 /// Bytes that are allocated now, by all threads, and the most since it was last set back. Relaxed: read when nothing else runs.

@@ -19,7 +19,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("filter", &[]),
     ("config", &["protocol", "env"]),
     ("net", &["protocol", "env"]),
-    ("store", &["protocol", "env"]),
+    ("disk", &["env"]),
+    ("store", &["disk", "protocol"]),
     ("names", &["net", "config"]),
     ("broker", &["store", "net", "filter", "config"]),
     ("client", &["net"]),
@@ -151,7 +152,7 @@ const UPWARD: &[(&str, &str)] = &[
 
 /// Modules in the largest circle of a crate, where that is more than [`CIRCLE_MAX`]. A crate whose circle has become smaller fails too, until its
 /// line says so.
-const CIRCLES: &[(&str, usize)] = &[("broker", 92), ("client", 15), ("config", 10), ("protocol", 15), ("store", 69)];
+const CIRCLES: &[(&str, usize)] = &[("broker", 92), ("client", 15), ("config", 10), ("protocol", 15), ("store", 68)];
 
 /// Modules in the largest circle of a crate that has no line of its own.
 const CIRCLE_MAX: usize = 7;

@@ -1,11 +1,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use disk::RealDisk;
 use env::{Clock, ManualClock};
 use net::Response;
 use protocol::code::request;
 use protocol::request::RecallMessage;
-use store::disk::RealDisk;
 use store::journal::{JournalOptions, TableId};
 use store::{Journal, Retention};
 

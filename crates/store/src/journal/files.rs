@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
+use disk::{Disk, OpenHow, pages};
+
 use super::JournalError;
-use crate::disk::{Disk, OpenHow};
-use crate::governor;
 
 /// The files of a journal, by the position in their names, ascending.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Files, JournalError> {
 pub(crate) fn resident(disk: &dyn Disk, dir: &Path) -> u64 {
     let of = |path: &Path| {
         let file = disk.open(path, OpenHow::Read)?;
-        governor::resident(file.descriptor(), 0, file.len()?)
+        pages::resident(file.descriptor(), 0, file.len()?)
     };
     let entries = disk.list(dir).unwrap_or_default();
     entries.iter().map(|entry| of(&dir.join(&entry.name)).unwrap_or_default().cached).sum()

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use disk::{Disk, DiskFile, OpenHow};
+
 use super::JournalError;
 use super::bundle::{self, HEADER_BYTES, Head};
-use crate::disk::{Disk, DiskFile, OpenHow};
 
 /// Bytes that are read at a time; more where a bundle is longer.
 const STRETCH_BYTES: usize = 1 << 20;
@@ -76,8 +77,9 @@ impl Front {
 
 #[cfg(test)]
 mod tests {
+    use disk::RealDisk;
+
     use super::*;
-    use crate::disk::RealDisk;
     use crate::journal::bundle::Kind;
 
     #[test]

@@ -26,6 +26,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use disk::turns::Handle;
+use disk::{Disk, Watermark};
 use env::{Buggify, Clock};
 use parking_lot::{Condvar, Mutex};
 
@@ -36,10 +38,6 @@ pub use stats::JournalStats;
 use pending::Pending;
 use stats::Gauges;
 use window::Window;
-
-use crate::Watermark;
-use crate::disk::Disk;
-use crate::turns::Handle;
 
 /// Names a table in the journal's files. A number once given is never given to another table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

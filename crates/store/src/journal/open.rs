@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use disk::{Disk, OpenHow, Watermark, worker};
 use env::{Buggify, Clock};
 use parking_lot::{Condvar, Mutex};
 
@@ -19,9 +20,6 @@ use super::stats::Gauges;
 use super::window::UNUSED_BYTES_MAX;
 use super::writer::{self, Writer};
 use super::{Entries, Inner, Journal, JournalError, JournalLook, JournalOptions, Owner, Shared, TableId};
-use crate::Watermark;
-use crate::disk::{Disk, OpenHow};
-use crate::worker;
 
 type Tables = BTreeMap<TableId, Entries>;
 

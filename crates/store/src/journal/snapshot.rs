@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use disk::pages::{OVERLAP, finish_writing, start_writing};
+use disk::{DiskFile, OpenHow};
+
 use super::bundle::{self, HEADER_BYTES, Head, Kind};
 use super::files::{self, snapshot_path};
 use super::{JournalError, Owner, Shared};
-use crate::disk::{DiskFile, OpenHow};
-use crate::governor::{OVERLAP, finish_writing, start_writing};
 
 /// How often a snapshot that waits for a sync looks whether the journal is being closed.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

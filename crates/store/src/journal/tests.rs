@@ -3,12 +3,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use disk::RealDisk;
 use env::Clock;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::*;
-use crate::disk::RealDisk;
 
 mod device;
 mod memory;

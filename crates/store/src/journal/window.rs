@@ -13,10 +13,10 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
+use disk::DiskFile;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use super::bundle::{self, HEADER_BYTES, Head, Kind};
-use crate::disk::DiskFile;
 
 /// What may be mapped at a time. Less would be used up before the thread comes round.
 pub(super) const ROOM_BYTES_MIN: u64 = 64 << 10;
@@ -141,8 +141,9 @@ fn copies_on_write(file: BorrowedFd<'_>) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use disk::{Disk, OpenHow, RealDisk};
+
     use super::*;
-    use crate::disk::{Disk, OpenHow, RealDisk};
 
     const ROOM: u64 = 256 << 10;
 

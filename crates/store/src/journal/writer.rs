@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use disk::turns::{self, Handle};
+use disk::{Disk, DiskFile, OpenHow, worker};
 use tracing::{error, info, warn};
 
 use super::bundle::{self, HEADER_BYTES, Head, Kind};
@@ -18,9 +20,6 @@ use super::files::journal_path;
 use super::options::Since;
 use super::window::Window;
 use super::{Inner, JournalError, JournalOptions, JournalSync, Shared, snapshot};
-use crate::disk::{self, Disk, DiskFile, OpenHow};
-use crate::turns::{self, Handle};
-use crate::worker;
 
 /// How long after a failed write the next attempt is made.
 const RETRY_AFTER: Duration = Duration::from_millis(200);

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
+use disk::worker::Bell;
+use disk::{Disk, FilePages, Unsynced, Watermark, governed};
 use env::{Buggify, Clock};
 use parking_lot::{Mutex, RwLock};
 use protocol::LogOffset;
@@ -16,21 +18,17 @@ use crate::closed::Closed;
 use crate::cold::ColdReads;
 use crate::commit_log::CommitLog;
 use crate::deleted::Deleted;
-use crate::disk::Disk;
 use crate::error::StoreError;
-use crate::governor::{ColdPages, FilePages, Governor, governed};
+use crate::governor::{ColdPages, Governor};
 use crate::index::{KeyIndex, LogNow};
 use crate::journal::{self, Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
 use crate::options::{StoreEnv, StoreOptions};
-use crate::prepare;
 use crate::queue_log::{QueueLogOptions, QueueLogs};
 use crate::recovery::{self, Before, End, Recovered, Unfinished, Went};
 use crate::resume::{self, Mark, Resume};
 use crate::rocksdb;
-use crate::unsynced::{Unsynced, again};
-use crate::watermark::Watermark;
-use crate::worker::Bell;
+use crate::{again, prepare};
 
 /// A journal that takes nothing for so long does not keep a store from opening.
 const MARKS_PATIENCE: Duration = Duration::from_secs(2);
@@ -43,7 +41,11 @@ impl Store {
         let lock = folders(&options, &*disk)?;
         rocksdb::refuse(&*disk, &root, &options.queue_dir)?;
         let mut found = Recovered::default();
-        let unsynced = Unsynced::find(&root, &disk)?;
+        let unsynced = Unsynced::find(&root, &disk).map_err(|source| StoreError::Disk {
+            doing: "read",
+            path: Unsynced::path(&root),
+            source,
+        })?;
         let disk = unsynced.watched();
         let (abort, is_abort_there) = AbortFile::find(&root, &disk);
         let has_failed_sync = unsynced.found().is_some();

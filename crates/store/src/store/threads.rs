@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
+use disk::{turns, worker};
 use tracing::{error, info, warn};
 
 use super::{DELETION_PATIENCE, Shared, Store};
@@ -16,7 +17,7 @@ use crate::index::KeyIndex;
 use crate::journal::Journal;
 use crate::queue_log::{Flushed, QueueError};
 use crate::resume::Mark;
-use crate::{flush, governor, index, pool, prepare, retention, turns, worker};
+use crate::{flush, governor, index, pool, prepare, retention};
 
 /// How long the `queues` thread waits for a call when there is nothing to write.
 const QUEUES_REST: Duration = Duration::from_secs(60);

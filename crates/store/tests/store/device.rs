@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use disk::turns::Turns;
+use disk::{Disk, DiskUse};
 use env::{Clock, Random, TimeMs};
-use store::disk::Disk;
-use store::turns::Turns;
-use store::{AppendError, DiskUse, FlushMode, NotWritable, ReadStatus, RecordBatch, Store, StoreEnv, StoreOptions};
+use store::{AppendError, FlushMode, NotWritable, ReadStatus, RecordBatch, Store, StoreEnv, StoreOptions};
 
 use crate::support::*;
 

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 use env::Random;
 use parking_lot::{Mutex, MutexGuard};
-
-use crate::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 
 /// What a device writes whole or not at all.
 const SECTOR_BYTES: usize = 512;

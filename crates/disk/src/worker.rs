@@ -1,5 +1,6 @@
-//! The store's own threads: how they are started, called and stopped.
+//! Threads of their own, as the store's and the journal's: how they are started, called and stopped.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::{Builder, Scope};
 use std::time::{Duration, Instant};
@@ -7,7 +8,6 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tracing::error;
 
-use crate::error::StoreError;
 use crate::turns::{self, Handle, Joins};
 
 /// Calls a thread that waits. A ring while nobody waits is not lost: the next wait ends at once.
@@ -15,7 +15,7 @@ use crate::turns::{self, Handle, Joins};
 /// Callers publish their work by a SeqCst operation before they call: of that and the thread's announcement that it waits
 /// one comes first, so either the thread's last look sees the work or the caller sees that the thread waits.
 #[derive(Default)]
-pub(crate) struct Bell {
+pub struct Bell {
     /// Guards nothing but itself.
     heard: Mutex<Heard>,
     changed: Condvar,
@@ -88,16 +88,26 @@ impl Bell {
     }
 }
 
+/// A thread could not be started.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start thread {name}: {source}")]
+pub struct NotStarted {
+    /// Its name.
+    pub name: String,
+    /// What the system said.
+    pub source: io::Error,
+}
+
 /// Starts a thread under a name that shows in `top -H`.
 ///
 /// A panic in it ends the process: an assertion of the store does not hold, and without the thread everybody would wait for
 /// what it does.
-pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<Handle, StoreError> {
-    try_spawn(name, run).map_err(|source| StoreError::Thread { name: name.to_owned(), source })
+pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<Handle, NotStarted> {
+    try_spawn(name, run).map_err(|source| NotStarted { name: name.to_owned(), source })
 }
 
 /// The same for those who tell of a failure in their own words.
-pub(crate) fn try_spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<Handle> {
+pub fn try_spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Handle> {
     let joins = turns::seat(name);
     let ends_process = EndsProcess { name: name.to_owned(), joins: Some(joins.share()) };
     let spawned = Builder::new().name(name.to_owned()).spawn(move || {
@@ -117,18 +127,18 @@ pub(crate) fn try_spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std:
 }
 
 /// The same for a thread that ends with what started it.
-pub(crate) fn spawn_scoped<'scope>(
+pub fn spawn_scoped<'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
     run: impl FnOnce() + Send + 'scope,
-) -> Result<(), StoreError> {
+) -> Result<(), NotStarted> {
     let ends_process = EndsProcess { name: name.to_owned(), joins: None };
     let run = move || {
         run();
         drop(ends_process);
     };
     let spawned = Builder::new().name(name.to_owned()).spawn_scoped(scope, run);
-    spawned.map(drop).map_err(|source| StoreError::Thread { name: name.to_owned(), source })
+    spawned.map(drop).map_err(|source| NotStarted { name: name.to_owned(), source })
 }
 
 /// Ends the process when a panic drops it, unless somebody gives turns and takes note.

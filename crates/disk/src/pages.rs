@@ -11,9 +11,12 @@ const PAGE: u64 = 4096;
 /// `mincore` answers a byte a page: so many bytes of a file are asked for at once.
 const ASKED_AT_ONCE: u64 = 256 << 20;
 
+/// The kernel drops a large page as a whole or not at all, so each stretch begins a little before the end of the last one.
+pub const OVERLAP: u64 = 2 << 20;
+
 /// Pages of a stretch of a file that are in memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Resident {
+pub struct Resident {
     /// In memory.
     pub cached: u64,
     /// What became of those that were changed; none where the kernel has no word for it.
@@ -22,7 +25,7 @@ pub(crate) struct Resident {
 
 /// Changed pages, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Changed {
+pub struct Changed {
     /// Not on their way to the device.
     pub dirty: u64,
     /// On their way.
@@ -42,7 +45,7 @@ static HAS_CACHESTAT: AtomicBool = AtomicBool::new(true);
 
 /// Counts the pages of the bytes `from..to` of a file that are in memory; waits for no device. `PermissionDenied` where the file is somebody
 /// else's: of one that we may not write the kernel tells nothing.
-pub(crate) fn resident(file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<Resident> {
+pub fn resident(file: BorrowedFd<'_>, from: u64, to: u64) -> io::Result<Resident> {
     if from >= to {
         return Ok(Resident { cached: 0, changed: Some(Changed::default()) });
     }
@@ -71,12 +74,12 @@ fn is_told_of(file: BorrowedFd<'_>) -> io::Result<bool> {
 }
 
 /// Sends what is dirty of a stretch on its way to the device, without waiting for it to arrive.
-pub(crate) fn start_writing(file: BorrowedFd<'_>, at: u64, bytes: u64) -> io::Result<()> {
+pub fn start_writing(file: BorrowedFd<'_>, at: u64, bytes: u64) -> io::Result<()> {
     range_call(file, at, bytes, libc::SYNC_FILE_RANGE_WRITE)
 }
 
 /// The same, and waits until it has arrived. Promises nothing about a loss of power.
-pub(crate) fn finish_writing(file: BorrowedFd<'_>, at: u64, bytes: u64) -> io::Result<()> {
+pub fn finish_writing(file: BorrowedFd<'_>, at: u64, bytes: u64) -> io::Result<()> {
     let all = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     range_call(file, at, bytes, all)
 }

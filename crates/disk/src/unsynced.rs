@@ -3,12 +3,10 @@
 //! A page that the kernel could not write it keeps, and takes for clean: whoever reads it finds what was written, no later sync writes it, and all of
 //! them succeed. So a start after a process that ended itself would vouch for bytes that the device never got. Whoever syncs through
 //! [`Unsynced::watched`] leaves the mark when that fails, before anybody hears of it; a start that finds it writes again what no check-point
-//! vouches for ([`again`], recovery), and removes it when all of that is on the device.
+//! vouches for (`store/again.rs`, recovery), and removes it when all of that is on the device.
 //!
 //! Neither the mark nor its removal is synced. A machine that goes down takes the kernel's pages along with the mark, and what a start reads then is what
 //! the device has; a mark that comes back costs one start some writing.
-
-pub(crate) mod again;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -19,15 +17,14 @@ use memmap2::MmapRaw;
 use parking_lot::Mutex;
 use tracing::warn;
 
-use crate::disk::{self, DirEntry, Disk, DiskFile, DiskUse, OpenHow};
-use crate::error::StoreError;
+use crate::seam::{self, DirEntry, Disk, DiskFile, DiskUse, OpenHow};
 
 /// So much of what the mark says is read.
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// The mark of a store.
 #[derive(Debug)]
-pub(crate) struct Unsynced {
+pub struct Unsynced {
     path: PathBuf,
     disk: Arc<dyn Disk>,
     /// What the process before us has left.
@@ -37,11 +34,15 @@ pub(crate) struct Unsynced {
 }
 
 impl Unsynced {
+    /// Where the mark of the store at `root` lies.
+    pub fn path(root: &Path) -> PathBuf {
+        root.join("unsynced")
+    }
+
     /// Of the store at `root`.
-    pub fn find(root: &Path, disk: &Arc<dyn Disk>) -> Result<Arc<Unsynced>, StoreError> {
-        let path = root.join("unsynced");
-        let found = path.exists().then(|| text_of(&**disk, &path)).transpose();
-        let found = found.map_err(|source| StoreError::Disk { doing: "read", path: path.clone(), source })?;
+    pub fn find(root: &Path, disk: &Arc<dyn Disk>) -> io::Result<Arc<Unsynced>> {
+        let path = Unsynced::path(root);
+        let found = path.exists().then(|| text_of(&**disk, &path)).transpose()?;
         Ok(Arc::new(Unsynced { path, disk: Arc::clone(disk), found, has_failed: Mutex::new(false) }))
     }
 
@@ -133,7 +134,7 @@ impl Disk for WatchedDisk {
     }
     fn sync_file_system(&self, dir: &Path) -> io::Result<()> {
         match self.inner().sync_file_system(dir) {
-            Err(error) if disk::was_begun(&error) => Err(self.0.note(dir, error)),
+            Err(error) if seam::was_begun(&error) => Err(self.0.note(dir, error)),
             synced => synced,
         }
     }
@@ -206,8 +207,8 @@ impl DiskFile for WatchedFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::RealDisk;
-    use crate::governor::{FilePages, governed};
+    use crate::governed::{FilePages, governed};
+    use crate::seam::RealDisk;
 
     #[test]
     fn a_sync_that_was_not_even_begun_leaves_no_mark() {

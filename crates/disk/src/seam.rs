@@ -90,7 +90,7 @@ pub trait Disk: Debug + Send + Sync {
 struct NotBegun(#[source] io::Error);
 
 /// Whether a sync that failed was begun.
-pub(crate) fn was_begun(error: &io::Error) -> bool {
+pub fn was_begun(error: &io::Error) -> bool {
     error.get_ref().is_none_or(|inner| !inner.is::<NotBegun>())
 }
 
@@ -100,7 +100,7 @@ fn open_to_sync(dir: &Path) -> io::Result<File> {
 
 /// Brings a file to the device, or ends the process: what the kernel could not write it may have forgotten, and it says so once. Whoever tried
 /// again would take for safe what is lost; the next start finds out.
-pub(crate) fn sync_or_end(file: &dyn DiskFile, path: &Path) {
+pub fn sync_or_end(file: &dyn DiskFile, path: &Path) {
     if let Err(error) = file.sync_data() {
         error!(path = %path.display(), %error, "a file cannot be brought to the device: ending the process");
         turns::end_process();

@@ -7,11 +7,11 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
+use crate::seam::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 
 /// The machine's own file systems, unchanged.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Unchanged;
+pub struct Unchanged;
 
 impl Disk for Unchanged {
     fn create_dir(&self, _: &Path) -> io::Result<()> {

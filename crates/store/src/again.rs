@@ -5,7 +5,8 @@
 use std::io;
 use std::path::Path;
 
-use crate::disk::{Disk, DiskFile, OpenHow};
+use disk::{Disk, DiskFile, OpenHow};
+
 use crate::error::StoreError;
 use crate::index::is_index_file;
 use crate::timer;
@@ -152,8 +153,9 @@ fn write_and_sync(disk: &dyn Disk, path: &Path, from: u64, write: WriteAgain) ->
 
 #[cfg(test)]
 mod tests {
+    use disk::RealDisk;
+
     use super::*;
-    use crate::disk::RealDisk;
 
     #[test]
     fn bytes_are_what_they_were_and_holes_stay_holes() {

@@ -1,4 +1,4 @@
-//! Turns: the store's threads, one at a time, in an order that a seed decides. For the simulator.
+//! Turns: the threads below the broker, one at a time, in an order that a seed decides. For the simulator.
 //!
 //! Otherwise the machine decides when a thread runs. Whoever [takes charge](Turns::enter) of its own thread decides it for all threads that this one
 //! starts, and that those start: such a thread runs when it is given a turn, until it waits (for a call, for a time, for another thread, in a
@@ -170,7 +170,7 @@ fn place() -> Option<Place> {
 /// Lets others run: a thread that takes turns waits for its next one, the thread in charge gives one. Says whether there are turns at all; if
 /// not, it does nothing.
 ///
-/// Not to be called under a lock that another thread of the store takes.
+/// Not to be called under a lock that another thread takes.
 pub fn pause() -> bool {
     let Some(place) = place() else { return false };
     match place.seat {
@@ -185,7 +185,7 @@ pub fn pause() -> bool {
 
 /// Ends the process, since going on could acknowledge what is lost. Where turns are given it ends the thread that calls, and tells whoever is in
 /// charge: the simulator outlives its processes.
-pub(crate) fn end_process() -> ! {
+pub fn end_process() -> ! {
     let Some(place) = place() else { std::process::abort() };
     let then = {
         let mut process = place.table.process.lock();
@@ -209,11 +209,7 @@ pub fn are_given() -> bool {
 }
 
 /// Waits, with `guard` unlocked, until something `is_over` or `timeout` is. False: there are no turns, and the caller has to wait by itself.
-pub(crate) fn wait<T>(
-    guard: &mut MutexGuard<'_, T>,
-    timeout: Option<Duration>,
-    mut is_over: impl FnMut(&T) -> bool,
-) -> bool {
+pub fn wait<T>(guard: &mut MutexGuard<'_, T>, timeout: Option<Duration>, mut is_over: impl FnMut(&T) -> bool) -> bool {
     let Some(place) = place() else { return false };
     let end = timeout.map(|timeout| place.table.clock.elapsed() + timeout);
     for _ in 0..if place.seat.is_some() { usize::MAX } else { TURNS_MAX } {
@@ -241,7 +237,7 @@ pub(crate) fn wait_until(timeout: Duration, mut is_so: impl FnMut() -> bool) -> 
 }
 
 /// The next of what was sent; none when nothing more will be.
-pub(crate) fn receive<T>(receiver: &Receiver<T>) -> Option<T> {
+pub fn receive<T>(receiver: &Receiver<T>) -> Option<T> {
     // Ends with something, or with the last sender; each round waits for a turn.
     loop {
         match receiver.try_recv() {
@@ -309,8 +305,8 @@ impl Joins {
     }
 }
 
-/// A thread of the store. As a `JoinHandle`, but whoever joins it lets others have their turns.
-pub(crate) struct Handle {
+/// A thread that [`worker`](crate::worker) started. As a `JoinHandle`, but whoever joins it lets others have their turns.
+pub struct Handle {
     thread: JoinHandle<()>,
     seat: Option<Arc<Seat>>,
 }

@@ -18,8 +18,8 @@ use memmap2::MmapRaw;
 use parking_lot::Mutex;
 use rustix::fs::Advice;
 
-use super::kernel;
-use crate::disk::{DirEntry, Disk, DiskFile, DiskUse, OpenHow};
+use crate::pages;
+use crate::seam::{DirEntry, Disk, DiskFile, DiskUse, OpenHow};
 
 const PAGE: u64 = 4096;
 /// Stretches of a file are noted by this much of it: no page of the kernel's is larger.
@@ -28,13 +28,13 @@ const CHUNK: u64 = 2 << 20;
 const AHEAD: u64 = 128 << 10;
 
 /// Puts a budget over the files that are opened through the result.
-pub(crate) fn governed(disk: &Arc<dyn Disk>, pages: &Arc<FilePages>) -> Arc<dyn Disk> {
+pub fn governed(disk: &Arc<dyn Disk>, pages: &Arc<FilePages>) -> Arc<dyn Disk> {
     Arc::new(GovernedDisk { inner: Arc::clone(disk), pages: Arc::clone(pages) })
 }
 
 /// Pages that passed, and the budget for them.
 #[derive(Debug)]
-pub(crate) struct FilePages {
+pub struct FilePages {
     limit: u64,
     disk: Arc<dyn Disk>,
     /// Guards nothing else; nothing is taken inside it, and no call of the system made under it.
@@ -64,6 +64,7 @@ impl Generation {
 }
 
 impl FilePages {
+    /// None is noted yet. Notes go back to `disk` when `limit` bytes are reached.
     pub fn new(limit: u64, disk: &Arc<dyn Disk>) -> FilePages {
         FilePages { limit, disk: Arc::clone(disk), noted: Mutex::new(Noted::default()) }
     }
@@ -91,13 +92,13 @@ impl FilePages {
 
     fn give_back(&self, Turned { gone, aging }: Turned) {
         for (path, from, to) in aging {
-            self.with(&path, |file| kernel::start_writing(file.descriptor(), from, to - from));
+            self.with(&path, |file| pages::start_writing(file.descriptor(), from, to - from));
         }
         for (path, from, to) in gone {
             self.with(&path, |file| {
                 // What is dirty cannot be dropped. Of a failure hears whoever syncs through a descriptor that was open before, as all do who have
                 // to know of it: they keep the one that they wrote with.
-                let _ = kernel::finish_writing(file.descriptor(), from, to - from);
+                let _ = pages::finish_writing(file.descriptor(), from, to - from);
                 file.forget_cached(from, to - from)
             });
         }
@@ -265,10 +266,10 @@ impl DiskFile for GovernedFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::RealDisk;
+    use crate::seam::RealDisk;
 
     fn resident(file: &dyn DiskFile) -> u64 {
-        kernel::resident(file.descriptor(), 0, 1 << 30).unwrap().cached
+        pages::resident(file.descriptor(), 0, 1 << 30).unwrap().cached
     }
 
     #[test]
