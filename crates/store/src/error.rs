@@ -91,7 +91,7 @@ pub enum StoreError {
     },
     /// The journal.
     #[error(transparent)]
-    Journal(#[from] crate::journal::JournalError),
+    Journal(#[from] journal::JournalError),
     /// A thread could not be started.
     #[error(transparent)]
     Thread(#[from] disk::worker::NotStarted),

@@ -1,4 +1,4 @@
-//! Bytes on this machine: commit log, consume queues, key index, journal.
+//! Bytes on this machine: commit log, consume queues, key index.
 //!
 //! Synchronous: the store owns its threads and knows no socket. [`Store`] is the door. The way in: records are encoded into a
 //! [`RecordBatch`] outside any lock, [`Store::append`] stamps and copies them under the log's one lock. The way out:
@@ -22,7 +22,6 @@ mod fullness;
 mod governor;
 mod heap;
 mod index;
-pub mod journal;
 mod lock;
 mod log_dirs;
 pub mod look;
@@ -50,7 +49,6 @@ pub use fold::{QueuePlace, light_places, place_of};
 pub use governor::{GovernorOptions, MEMORY_LIMIT_MIN, MemoryFigures, Shares, resident_below};
 pub use heap::keep_no_freed_pages;
 pub use index::{IndexOptions, KeyAnswer, KeyKind, KeyMatch, KeyQuery, MessageKeys};
-pub use journal::{Journal, JournalOptions};
 pub use log_dirs::LogDirs;
 pub use options::{
     DESCRIPTORS, FlushMode, HourOfDay, QUEUE_DESCRIPTORS, RecoveryOptions, Retention, StoreEnv, StoreOptions,

@@ -13,6 +13,7 @@ use disk::turns::Handle;
 use disk::worker::Bell;
 use disk::{Disk, DiskUse, Watermark};
 use env::{Buggify, Clock};
+use journal::{Journal, JournalOptions};
 use parking_lot::{Mutex, RwLock};
 use protocol::record::RecordView;
 use protocol::{LogOffset, light, names};
@@ -27,7 +28,6 @@ use crate::flush::Mode;
 use crate::fold::is_folder_name;
 use crate::governor::{ColdPages, Governor, MemoryFigures};
 use crate::index::KeyIndex;
-use crate::journal::{Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
 use crate::mend::Mending;
 use crate::options::{FlushMode, Retention, StoreOptions};
@@ -255,7 +255,7 @@ impl Store {
     /// From now on written records, and changes of state, count as safe in this mode.
     pub fn set_flush(&self, mode: FlushMode) {
         if self.shared.flush_mode.set(mode) {
-            let sync = JournalSync::of(mode, self.shared.options.flush_interval);
+            let sync = mode.journal_sync(self.shared.options.flush_interval);
             self.journal.configure(JournalOptions { sync, ..self.journal.options() });
             // What is flushed by this round may be shown; and nobody waits for the end of an interval.
             self.shared.want_flush();

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use config::{BrokerSettings, RequestMode};
+use journal::Table;
 use net::{Outgoing, Request};
 use parking_lot::Mutex;
 use protocol::body::{MessageRequestMode, MessageRequestModes, SetMessageRequestMode};
 use protocol::code::ResponseCode;
 use protocol::names;
 use store::Store;
-use store::journal::Table;
 
 use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;

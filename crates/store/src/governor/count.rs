@@ -8,7 +8,6 @@ use disk::pages::{Changed, resident};
 
 use super::Governor;
 use super::program::Program;
-use crate::journal;
 use crate::store::Shared;
 
 /// What the process itself occupies, in bytes, as `/proc/self/status` has it.

@@ -30,9 +30,9 @@ pub(crate) use self::keys::KEYS_OF_RECORD_MAX;
 pub use self::query::{KeyAnswer, KeyKind, KeyMatch, KeyQuery};
 use disk::worker::Bell;
 use disk::{Disk, Watermark};
+use journal::{Journal, TableId};
 
 use crate::error::StoreError;
-use crate::journal::{Journal, TableId};
 
 const TABLE: TableId = TableId(249);
 const PROGRESS: &[u8] = b"progress/1";

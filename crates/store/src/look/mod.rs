@@ -27,8 +27,9 @@ pub use survey::{QueueSurvey, Survey};
 pub use timers::TimerSurvey;
 pub use verify::Verified;
 
+use journal::{JournalError, JournalLook};
+
 use crate::error::StoreError;
-use crate::journal::{JournalError, JournalLook};
 use crate::lock::StoreLock;
 use crate::options::StoreOptions;
 use crate::queue_log::{Loaded, QueueLogOptions, QueueLogs};

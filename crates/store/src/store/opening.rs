@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use disk::worker::Bell;
 use disk::{Disk, FilePages, Unsynced, Watermark, governed};
 use env::{Buggify, Clock};
+use journal::{Journal, JournalOptions};
 use parking_lot::{Mutex, RwLock};
 use protocol::LogOffset;
 
@@ -21,7 +22,6 @@ use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::governor::{ColdPages, Governor};
 use crate::index::{KeyIndex, LogNow};
-use crate::journal::{self, Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
 use crate::options::{StoreEnv, StoreOptions};
 use crate::queue_log::{QueueLogOptions, QueueLogs};
@@ -55,7 +55,7 @@ impl Store {
         let index_dir = options.index.as_ref().map(|index| index.dir.as_path());
         let files_again =
             if has_failed_sync { again::write_files(&root, index_dir, &*disk, &mut found.findings)? } else { 0 };
-        let sync = JournalSync::of(options.flush, options.flush_interval);
+        let sync = options.flush.journal_sync(options.flush_interval);
         let journal_options = JournalOptions { sync, ..options.journal.clone() };
         let journal_dir = root.join("journal");
         let (mut checkpoint, marks) = Checkpoint::open(&*disk, &root)?;

@@ -5,6 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use disk::{turns, worker};
+use journal::Journal;
 use tracing::{error, info, warn};
 
 use super::{DELETION_PATIENCE, Shared, Store};
@@ -14,7 +15,6 @@ use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::fullness::with_remedy;
 use crate::index::KeyIndex;
-use crate::journal::Journal;
 use crate::queue_log::{Flushed, QueueError};
 use crate::resume::Mark;
 use crate::{flush, governor, index, pool, prepare, retention};

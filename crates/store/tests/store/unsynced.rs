@@ -10,9 +10,9 @@ use std::time::Duration;
 use disk::turns::{InCharge, Turns};
 use disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 use env::{Clock, ManualClock, Random, TimeMs};
+use journal::TableId;
 use memmap2::MmapRaw;
 use parking_lot::Mutex;
-use store::journal::TableId;
 use store::{
     FlushMode, IndexOptions, KeyKind, KeyQuery, RecordBatch, Recovered, Store, StoreEnv, StoreOptions, TagsCode,
 };

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use env::TimeMs;
 
-use super::window::Window;
-use super::{Journal, Shared};
+use crate::journal::{Journal, Shared};
+use crate::window::Window;
 
 /// What the metrics show. Relaxed: each number stands alone.
 #[derive(Default)]

@@ -1,28 +1,7 @@
-//! State that is not in the log: topics, groups, offsets and whatever else is a table from keys to values.
-//!
-//! A [`Journal`] is an append-only file of small absolute changes and, now and then, a snapshot that lets it begin anew. The
-//! state itself stays with its owners ([`Table`]); the journal keeps no copy, so its memory does not grow with its file.
-//! Where the kernel's having a change is enough, whoever puts it copies it into the mapped end of the file ([`window`]). Else, and when
-//! that has no room, changes gather in memory while the thread `journal` writes the bundle before, so the pace is the device's own.
-//! Invariant: a change is in the kernel (in sync mode: on the device) before `written` reaches its position, and opening finds
-//! the state as of some position at or above the last `written`, never half a bundle.
-
-mod bundle;
-mod files;
-mod front;
-mod open;
-mod options;
-mod pending;
-mod snapshot;
-mod stats;
-#[cfg(test)]
-mod tests;
-mod window;
-mod writer;
+//! [`Journal`] itself: what is put, and what its thread shares with those who put it.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -31,157 +10,49 @@ use disk::{Disk, Watermark};
 use env::{Buggify, Clock};
 use parking_lot::{Condvar, Mutex};
 
-pub(crate) use files::resident;
-pub use options::{JournalOptions, JournalSync};
-pub use stats::JournalStats;
-
-use pending::Pending;
-use stats::Gauges;
-use window::Window;
-
-/// Names a table in the journal's files. A number once given is never given to another table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TableId(pub u8);
-
-/// What becomes of one key.
-#[derive(Clone, Copy, Debug)]
-pub struct Change<'a> {
-    /// Of which table.
-    pub table: TableId,
-    /// Which one.
-    pub key: &'a [u8],
-    /// None: it is gone.
-    pub value: Option<&'a [u8]>,
-}
-
-/// Whoever holds a table's state.
-///
-/// Two rules make a snapshot that is taken beside ongoing changes complete. The owner changes its state first and calls
-/// [`Journal::put`] after that. And of two changes of one key, that which the state keeps is put last: change and put are one
-/// step under whatever guards the key.
-pub trait Table: Send + Sync {
-    /// Shows each entry once; entries that change meanwhile, before or after. Each call of `show` may write to the device,
-    /// so no lock that a request needs may be held across it.
-    fn for_each(&self, show: &mut dyn FnMut(&[u8], &[u8]));
-}
+use crate::bundle;
+use crate::change::{self, Change, Entries, Table, TableId};
+use crate::error::JournalError;
+use crate::options::JournalOptions;
+use crate::pending::Pending;
+use crate::stats::Gauges;
+use crate::window::Window;
 
 /// Capacity that the buffer of one call keeps.
 const SCRATCH_BYTES: usize = 64 << 10;
 
-/// What helps where a journal is not whole. Nothing is mended by itself then: to go on would be to forget what was acknowledged.
-pub(crate) const REMEDY: &str = "put the folder journal back from a copy; or move it away, and a start takes config/*.json as they were last written";
-
-/// Why a journal cannot be opened or closed.
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// The file system refused.
-    #[error("cannot {doing} {}: {source}", path.display())]
-    Disk {
-        /// What we wanted.
-        doing: &'static str,
-        /// With which file or directory.
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
-    /// A file was damaged after it was written: not a torn end, which is mended silently.
-    #[error("{} is damaged at byte {at}: {what}; {}", path.display(), REMEDY)]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Where.
-        at: u64,
-        /// How.
-        what: &'static str,
-    },
-    /// A file that must be there is not.
-    #[error("{}: {what}; {}", path.display(), REMEDY)]
-    Missing {
-        /// The directory.
-        path: PathBuf,
-        /// Which.
-        what: String,
-    },
-    /// The system gave no thread.
-    #[error("cannot start a thread for the journal: {0}")]
-    Thread(io::Error),
-}
-
-impl JournalError {
-    fn disk(doing: &'static str, path: &Path, source: io::Error) -> JournalError {
-        JournalError::Disk { doing, path: path.to_owned(), source }
-    }
-}
-
-/// What the files of a journal say, read without opening it.
-#[derive(Debug)]
-pub struct JournalLook {
-    tables: BTreeMap<TableId, Entries>,
-    /// What opening would mend, a sentence each.
-    pub findings: Vec<String>,
-    /// Changes since it began.
-    pub changes: u64,
-    /// Entries that there are now, of all tables.
-    pub entries: usize,
-    /// Bytes of the last snapshot and of what came after it.
-    pub bytes: u64,
-}
-
-/// What follows where the folder of a journal is not there, though there was one.
-pub(crate) const WITHOUT: &str = "topics, groups and offsets are taken from config/*.json as they were last written";
-
-/// Looks for the journal of a store that is known to have had one, before it is opened. Says whether its folder is there; an error if
-/// that has no file of it.
-pub(crate) fn expect(dir: &Path, disk: &dyn Disk) -> Result<bool, JournalError> {
-    open::expect(dir, disk)
-}
-
-impl JournalLook {
-    /// Reads the journal in `dir` through a `disk` that changes nothing; none if there is none.
-    pub(crate) fn read(dir: &Path, disk: &dyn Disk) -> Result<Option<JournalLook>, JournalError> {
-        open::look(dir, disk)
-    }
-
-    /// Shows a table's entries, by key.
-    pub fn load(&self, table: TableId, mut show: impl FnMut(&[u8], &[u8])) {
-        for (key, value) in self.tables.get(&table).into_iter().flatten() {
-            show(key, value);
-        }
-    }
-}
-
 /// The journal: an object to put changes into, and a thread that writes them.
 pub struct Journal {
-    shared: Arc<Shared>,
-    thread: Mutex<Option<Handle>>,
-    findings: Vec<String>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) thread: Mutex<Option<Handle>>,
+    pub(crate) findings: Vec<String>,
 }
 
-struct Shared {
-    dir: PathBuf,
-    disk: Arc<dyn Disk>,
-    clock: Clock,
+pub(crate) struct Shared {
+    pub(crate) dir: PathBuf,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) clock: Clock,
     /// Position up to which changes are in the kernel; in sync mode, on the device.
-    written: Arc<Watermark>,
+    pub(crate) written: Arc<Watermark>,
     /// Position up to which changes are on the device.
-    synced: Arc<Watermark>,
+    pub(crate) synced: Arc<Watermark>,
     /// Guards what is put and not yet taken by the thread, and who owns which table. In the simulator `Sites.asked` is taken inside it,
     /// else nothing.
-    inner: Mutex<Inner>,
+    pub(crate) inner: Mutex<Inner>,
     /// Rings when the thread has something to do.
-    work: Condvar,
+    pub(crate) work: Condvar,
     /// Set once. Relaxed: `inner` is locked behind it by whoever must see it soon.
-    is_closing: AtomicBool,
-    gauges: Gauges,
-    buggify: Buggify,
+    pub(crate) is_closing: AtomicBool,
+    pub(crate) gauges: Gauges,
+    pub(crate) buggify: Buggify,
     /// Position at which it was opened.
-    opened_at: u64,
+    pub(crate) opened_at: u64,
     /// What the store writes beside, and what that was when it was told of.
-    beside: OnceLock<(Box<dyn Fn() -> u64 + Send + Sync>, u64)>,
+    pub(crate) beside: OnceLock<(Box<dyn Fn() -> u64 + Send + Sync>, u64)>,
 }
 
 impl Shared {
-    fn want_sync(&self) {
+    pub(crate) fn want_sync(&self) {
         let mut inner = self.inner.lock();
         inner.sync_wanted_to = inner.last;
         drop(inner);
@@ -189,62 +60,39 @@ impl Shared {
     }
 }
 
-struct Inner {
-    options: JournalOptions,
+pub(crate) struct Inner {
+    pub(crate) options: JournalOptions,
     /// The end of the file, mapped; none while the thread writes the file itself.
-    window: Option<Window>,
+    pub(crate) window: Option<Window>,
     /// The thread knows that there is something to sync.
-    is_told: bool,
+    pub(crate) is_told: bool,
     /// The thread knows that the window has little room left.
-    is_told_low: bool,
+    pub(crate) is_told_low: bool,
     /// Entries of one call, encoded; kept for its memory.
-    scratch: Vec<u8>,
+    pub(crate) scratch: Vec<u8>,
     /// What waits for the thread.
-    pending: Pending,
+    pub(crate) pending: Pending,
     /// Position of the newest entry: their count since the journal began.
-    last: u64,
-    tables: BTreeMap<TableId, Owner>,
-    snapshot_wanted: bool,
+    pub(crate) last: u64,
+    pub(crate) tables: BTreeMap<TableId, Owner>,
+    pub(crate) snapshot_wanted: bool,
     /// Position up to which somebody wants the device to have everything: a wish is over when `synced` is there, and not before.
-    sync_wanted_to: u64,
+    pub(crate) sync_wanted_to: u64,
     /// The sync that runs beside is over, and the thread has not taken note.
-    sync_done: bool,
+    pub(crate) sync_done: bool,
     /// What the snapshot that runs beside ended with, until the thread takes it.
-    snapshot_done: Option<Result<u64, JournalError>>,
+    pub(crate) snapshot_done: Option<Result<u64, JournalError>>,
 }
 
 /// Who has a table's state.
 #[derive(Clone)]
-enum Owner {
+pub(crate) enum Owner {
     /// We do, since nobody has come for it yet.
     Held(Arc<Entries>),
     Attached(Arc<dyn Table>),
 }
 
-type Entries = BTreeMap<Box<[u8]>, Box<[u8]>>;
-
 impl Journal {
-    /// Opens the journal in `dir`, or begins one, and starts its thread.
-    pub fn open(
-        dir: &Path,
-        options: JournalOptions,
-        clock: Clock,
-        disk: Arc<dyn Disk>,
-    ) -> Result<Journal, JournalError> {
-        Journal::open_with(dir, options, clock, disk, Buggify::never())
-    }
-
-    /// The same; `buggify` says which rare branches are taken without need.
-    pub fn open_with(
-        dir: &Path,
-        options: JournalOptions,
-        clock: Clock,
-        disk: Arc<dyn Disk>,
-        buggify: Buggify,
-    ) -> Result<Journal, JournalError> {
-        open::open(dir, options, clock, disk, buggify)
-    }
-
     /// Puts a change: `key` of `table` has `value` from now on. Returns its position: it is safe when
     /// [`written`](Journal::written) is there. Memory only.
     pub fn put(&self, table: TableId, key: &[u8], value: &[u8]) -> u64 {
@@ -269,7 +117,7 @@ impl Journal {
             bundle::put_entry(&mut inner.scratch, *table, key, *value);
             inner.last += 1;
             match inner.tables.entry(*table).or_insert_with(|| Owner::Held(Arc::default())) {
-                Owner::Held(entries) => open::apply(Arc::make_mut(entries), key, *value),
+                Owner::Held(entries) => change::apply(Arc::make_mut(entries), key, *value),
                 Owner::Attached(_) => {}
             }
         }

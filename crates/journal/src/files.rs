@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use disk::{Disk, OpenHow, pages};
 
-use super::JournalError;
+use crate::error::JournalError;
 
 /// The files of a journal, by the position in their names, ascending.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ pub fn list(disk: &dyn Disk, dir: &Path) -> Result<Files, JournalError> {
 }
 
 /// Bytes of the journal in `dir` that are in memory. A file that goes meanwhile counts nothing.
-pub(crate) fn resident(disk: &dyn Disk, dir: &Path) -> u64 {
+pub fn resident(disk: &dyn Disk, dir: &Path) -> u64 {
     let of = |path: &Path| {
         let file = disk.open(path, OpenHow::Read)?;
         pages::resident(file.descriptor(), 0, file.len()?)

@@ -1,7 +1,7 @@
 //! Changes that whoever puts them copies into the mapped end of the file.
 
 use std::future::Future;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Wake, Waker};
 
 use super::device::Lost;

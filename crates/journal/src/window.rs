@@ -16,7 +16,7 @@ use std::sync::Arc;
 use disk::DiskFile;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
-use super::bundle::{self, HEADER_BYTES, Head, Kind};
+use crate::bundle::{self, HEADER_BYTES, Head, Kind};
 
 /// What may be mapped at a time. Less would be used up before the thread comes round.
 pub(super) const ROOM_BYTES_MIN: u64 = 64 << 10;

@@ -6,7 +6,8 @@
 
 use std::collections::VecDeque;
 
-use super::{JournalOptions, bundle};
+use crate::bundle;
+use crate::options::JournalOptions;
 
 /// What is full goes on being folded until it is so many times [`JournalOptions::bundle_bytes`]. By default that is all that a start takes.
 const FULL_TIMES: usize = 4;

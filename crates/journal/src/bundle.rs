@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use super::TableId;
+use crate::change::TableId;
 
 pub const HEADER_BYTES: usize = 40;
 /// A bundle's payload at most; a length beyond it is damage, not a reason to allocate.

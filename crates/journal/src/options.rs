@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use crate::options::FlushMode;
-
-use super::window::{ROOM_BYTES_MAX, ROOM_BYTES_MIN};
+use crate::window::{ROOM_BYTES_MAX, ROOM_BYTES_MIN};
 
 /// When a change is safe from a loss of power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,17 +13,7 @@ pub enum JournalSync {
     Every(Duration),
 }
 
-impl JournalSync {
-    /// That of a store which flushes its log in this mode; `interval` is for ASYNC_FLUSH.
-    pub(crate) fn of(flush: FlushMode, interval: Duration) -> JournalSync {
-        match flush {
-            FlushMode::Sync => JournalSync::Always,
-            FlushMode::Async => JournalSync::Every(interval),
-        }
-    }
-}
-
-/// What may be tuned, also while running ([`Journal::configure`](super::Journal::configure)).
+/// What may be tuned, also while running ([`Journal::configure`](crate::Journal::configure)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalOptions {
     /// When changes are made safe from a loss of power.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use disk::{Disk, DiskFile, OpenHow};
 
-use super::JournalError;
-use super::bundle::{self, HEADER_BYTES, Head};
+use crate::bundle::{self, HEADER_BYTES, Head};
+use crate::error::JournalError;
 
 /// Bytes that are read at a time; more where a bundle is longer.
 const STRETCH_BYTES: usize = 1 << 20;
@@ -80,7 +80,7 @@ mod tests {
     use disk::RealDisk;
 
     use super::*;
-    use crate::journal::bundle::Kind;
+    use crate::bundle::Kind;
 
     #[test]
     fn bundles_across_and_beyond_stretches_are_read_whole_and_memory_stays_a_stretch() {

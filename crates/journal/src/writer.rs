@@ -15,11 +15,13 @@ use disk::turns::{self, Handle};
 use disk::{Disk, DiskFile, OpenHow, worker};
 use tracing::{error, info, warn};
 
-use super::bundle::{self, HEADER_BYTES, Head, Kind};
-use super::files::journal_path;
-use super::options::Since;
-use super::window::Window;
-use super::{Inner, JournalError, JournalOptions, JournalSync, Shared, snapshot};
+use crate::bundle::{self, HEADER_BYTES, Head, Kind};
+use crate::error::JournalError;
+use crate::files::journal_path;
+use crate::journal::{Inner, Shared};
+use crate::options::{JournalOptions, JournalSync, Since};
+use crate::snapshot;
+use crate::window::Window;
 
 /// How long after a failed write the next attempt is made.
 const RETRY_AFTER: Duration = Duration::from_millis(200);

@@ -12,82 +12,98 @@ use disk::{Disk, OpenHow, Watermark, worker};
 use env::{Buggify, Clock};
 use parking_lot::{Condvar, Mutex};
 
-use super::bundle::{self, HEADER_BYTES, Head, Kind};
-use super::files::{self, journal_path, snapshot_path};
-use super::front::Front;
-use super::pending::Pending;
-use super::stats::Gauges;
-use super::window::UNUSED_BYTES_MAX;
-use super::writer::{self, Writer};
-use super::{Entries, Inner, Journal, JournalError, JournalLook, JournalOptions, Owner, Shared, TableId};
+use crate::bundle::{self, HEADER_BYTES, Head, Kind};
+use crate::change::{Entries, TableId, apply};
+use crate::error::JournalError;
+use crate::files::{self, journal_path, snapshot_path};
+use crate::front::Front;
+use crate::journal::{Inner, Journal, Owner, Shared};
+use crate::options::JournalOptions;
+use crate::pending::Pending;
+use crate::stats::Gauges;
+use crate::window::UNUSED_BYTES_MAX;
+use crate::writer::{self, Writer};
 
 type Tables = BTreeMap<TableId, Entries>;
 
-pub(super) fn open(
-    dir: &Path,
-    options: JournalOptions,
-    clock: Clock,
-    disk: Arc<dyn Disk>,
-    buggify: Buggify,
-) -> Result<Journal, JournalError> {
-    disk.create_dir(dir).map_err(|source| JournalError::disk("make", dir, source))?;
-    let found = files::list(&*disk, dir)?;
-    for path in &found.unfinished {
-        disk.remove(path).map_err(|source| JournalError::disk("remove", path, source))?;
+impl Journal {
+    /// Opens the journal in `dir`, or begins one, and starts its thread.
+    pub fn open(
+        dir: &Path,
+        options: JournalOptions,
+        clock: Clock,
+        disk: Arc<dyn Disk>,
+    ) -> Result<Journal, JournalError> {
+        Journal::open_with(dir, options, clock, disk, Buggify::never())
     }
-    let Replayed { tables, findings, base, snapshot_bytes, end } = replay(dir, &*disk, &found)?;
-    files::remove_before(&*disk, dir, base)?;
 
-    let path = journal_path(dir, end.start);
-    let failed = |doing| {
-        let path = &path;
-        move |source| JournalError::disk(doing, path, source)
-    };
-    if end.at == 0 {
-        writer::begin_file(&*disk, dir, end.start)?;
+    /// The same; `buggify` says which rare branches are taken without need.
+    pub fn open_with(
+        dir: &Path,
+        options: JournalOptions,
+        clock: Clock,
+        disk: Arc<dyn Disk>,
+        buggify: Buggify,
+    ) -> Result<Journal, JournalError> {
+        disk.create_dir(dir).map_err(|source| JournalError::disk("make", dir, source))?;
+        let found = files::list(&*disk, dir)?;
+        for path in &found.unfinished {
+            disk.remove(path).map_err(|source| JournalError::disk("remove", path, source))?;
+        }
+        let Replayed { tables, findings, base, snapshot_bytes, end } = replay(dir, &*disk, &found)?;
+        files::remove_before(&*disk, dir, base)?;
+
+        let path = journal_path(dir, end.start);
+        let failed = |doing| {
+            let path = &path;
+            move |source| JournalError::disk(doing, path, source)
+        };
+        if end.at == 0 {
+            writer::begin_file(&*disk, dir, end.start)?;
+        }
+        let file = disk.open(&path, OpenHow::Write).map_err(failed("open"))?;
+        // What a process before us wrote may be in the kernel only. From here on everything below `position` is safe. What no sync brings, since one has
+        // failed before, was written again by whoever opens the store.
+        file.sync_data().map_err(failed("sync"))?;
+        // It was read, and left by a process before us perhaps. A hint: what stays costs memory, not bytes.
+        let _ = file.forget_cached(0, end.at);
+
+        let gauges = Gauges::default();
+        gauges.journal_bytes.store(end.journal_bytes, Ordering::Relaxed);
+        gauges.snapshot_bytes.store(snapshot_bytes, Ordering::Relaxed);
+        let tables = tables.into_iter().map(|(table, entries)| (table, Owner::Held(Arc::new(entries)))).collect();
+        let shared = Arc::new(Shared {
+            dir: dir.to_owned(),
+            disk,
+            clock,
+            written: Arc::new(Watermark::new(end.position)),
+            synced: Arc::new(Watermark::new(end.position)),
+            inner: Mutex::new(Inner {
+                options,
+                window: None,
+                is_told: false,
+                is_told_low: false,
+                scratch: Vec::new(),
+                pending: Pending::default(),
+                last: end.position,
+                tables,
+                snapshot_wanted: false,
+                sync_wanted_to: end.position,
+                sync_done: false,
+                snapshot_done: None,
+            }),
+            work: Condvar::new(),
+            is_closing: AtomicBool::new(false),
+            gauges,
+            buggify,
+            opened_at: end.position,
+            beside: OnceLock::new(),
+        });
+        let at = end.at.max(HEADER_BYTES as u64);
+        let writer = Writer::new(Arc::clone(&shared), file, end.start, at, end.position);
+        let thread = worker::try_spawn("journal", move || writer.run()).map_err(JournalError::Thread)?;
+        Ok(Journal { shared, thread: Mutex::new(Some(thread)), findings })
     }
-    let file = disk.open(&path, OpenHow::Write).map_err(failed("open"))?;
-    // What a process before us wrote may be in the kernel only. From here on everything below `position` is safe. What no sync brings, since one has
-    // failed before, was written again by whoever opens the store.
-    file.sync_data().map_err(failed("sync"))?;
-    // It was read, and left by a process before us perhaps. A hint: what stays costs memory, not bytes.
-    let _ = file.forget_cached(0, end.at);
-
-    let gauges = Gauges::default();
-    gauges.journal_bytes.store(end.journal_bytes, Ordering::Relaxed);
-    gauges.snapshot_bytes.store(snapshot_bytes, Ordering::Relaxed);
-    let tables = tables.into_iter().map(|(table, entries)| (table, Owner::Held(Arc::new(entries)))).collect();
-    let shared = Arc::new(Shared {
-        dir: dir.to_owned(),
-        disk,
-        clock,
-        written: Arc::new(Watermark::new(end.position)),
-        synced: Arc::new(Watermark::new(end.position)),
-        inner: Mutex::new(Inner {
-            options,
-            window: None,
-            is_told: false,
-            is_told_low: false,
-            scratch: Vec::new(),
-            pending: Pending::default(),
-            last: end.position,
-            tables,
-            snapshot_wanted: false,
-            sync_wanted_to: end.position,
-            sync_done: false,
-            snapshot_done: None,
-        }),
-        work: Condvar::new(),
-        is_closing: AtomicBool::new(false),
-        gauges,
-        buggify,
-        opened_at: end.position,
-        beside: OnceLock::new(),
-    });
-    let at = end.at.max(HEADER_BYTES as u64);
-    let writer = Writer::new(Arc::clone(&shared), file, end.start, at, end.position);
-    let thread = worker::try_spawn("journal", move || writer.run()).map_err(JournalError::Thread)?;
-    Ok(Journal { shared, thread: Mutex::new(Some(thread)), findings })
 }
 
 /// What a journal's files say.
@@ -116,26 +132,51 @@ fn replay(dir: &Path, disk: &dyn Disk, found: &files::Files) -> Result<Replayed,
     Ok(Replayed { tables, findings, base, snapshot_bytes, end })
 }
 
-/// Reads a journal on a `disk` that changes nothing; none if there is none.
-pub(super) fn look(dir: &Path, disk: &dyn Disk) -> Result<Option<JournalLook>, JournalError> {
-    let found = files::list(disk, dir)?;
-    if found.journals.is_empty() && found.snapshots.is_empty() {
-        return Ok(None);
-    }
-    let Replayed { tables, findings, snapshot_bytes, end, .. } = replay(dir, disk, &found)?;
-    let entries = tables.values().map(Entries::len).sum();
-    Ok(Some(JournalLook {
-        tables,
-        findings,
-        changes: end.position,
-        entries,
-        bytes: snapshot_bytes + end.journal_bytes,
-    }))
+/// What the files of a journal say, read without opening it.
+#[derive(Debug)]
+pub struct JournalLook {
+    tables: Tables,
+    /// What opening would mend, a sentence each.
+    pub findings: Vec<String>,
+    /// Changes since it began.
+    pub changes: u64,
+    /// Entries that there are now, of all tables.
+    pub entries: usize,
+    /// Bytes of the last snapshot and of what came after it.
+    pub bytes: u64,
 }
 
-/// Looks for the journal of a store that had one. Says whether its folder is there: who moves that away means to begin anew. One without a file that was
-/// begun is what an accident leaves.
-pub(super) fn expect(dir: &Path, disk: &dyn Disk) -> Result<bool, JournalError> {
+impl JournalLook {
+    /// Reads the journal in `dir` through a `disk` that changes nothing; none if there is none.
+    pub fn read(dir: &Path, disk: &dyn Disk) -> Result<Option<JournalLook>, JournalError> {
+        let found = files::list(disk, dir)?;
+        if found.journals.is_empty() && found.snapshots.is_empty() {
+            return Ok(None);
+        }
+        let Replayed { tables, findings, snapshot_bytes, end, .. } = replay(dir, disk, &found)?;
+        let entries = tables.values().map(Entries::len).sum();
+        Ok(Some(JournalLook {
+            tables,
+            findings,
+            changes: end.position,
+            entries,
+            bytes: snapshot_bytes + end.journal_bytes,
+        }))
+    }
+
+    /// Shows a table's entries, by key.
+    pub fn load(&self, table: TableId, mut show: impl FnMut(&[u8], &[u8])) {
+        for (key, value) in self.tables.get(&table).into_iter().flatten() {
+            show(key, value);
+        }
+    }
+}
+
+/// Looks for the journal of a store that is known to have had one, before it is opened. Says whether its folder is there; an error if
+/// that has no file of it.
+///
+/// A folder that is moved away means to begin anew. One without a file that was begun is what an accident leaves.
+pub fn expect(dir: &Path, disk: &dyn Disk) -> Result<bool, JournalError> {
     let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else { return Ok(true) };
     let beside = disk.list(parent).map_err(|source| JournalError::disk("list", parent, source))?;
     if !beside.iter().any(|entry| entry.is_dir && name == entry.name.as_str()) {
@@ -152,21 +193,6 @@ pub(super) fn expect(dir: &Path, disk: &dyn Disk) -> Result<bool, JournalError> 
         false => {
             let what = "the store had a journal, and no file of it is here".to_owned();
             Err(JournalError::Missing { path: dir.to_owned(), what })
-        }
-    }
-}
-
-/// Makes one change to a table.
-pub(super) fn apply(entries: &mut Entries, key: &[u8], value: Option<&[u8]>) {
-    match value {
-        Some(value) => match entries.get_mut(key) {
-            Some(old) => *old = value.into(),
-            None => {
-                entries.insert(key.into(), value.into());
-            }
-        },
-        None => {
-            entries.remove(key);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! When bundles and snapshots are written, by what was set.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::device::Lost;
 use super::*;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use disk::RealDisk;
 use env::Clock;
-use store::journal::{Journal, JournalOptions, Table, TableId};
+use journal::{Journal, JournalOptions, Table, TableId};
 
 /// Bytes that are allocated now, by all threads, and the most since it was last set back. Relaxed: read when nothing else runs.
 static HEAP: AtomicI64 = AtomicI64::new(0);

@@ -1,7 +1,7 @@
 //! What of the journal stays in memory.
 
 use super::*;
-use crate::journal::window::ROOM_BYTES_MAX;
+use crate::window::ROOM_BYTES_MAX;
 
 /// What is mapped, and what is not worth a call.
 const FEW: u64 = ROOM_BYTES_MAX + (1 << 20);

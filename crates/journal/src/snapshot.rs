@@ -1,7 +1,7 @@
 //! Taking a snapshot, on a thread of its own beside the journal's, so that no change waits for it.
 //!
 //! It is fuzzy: the owners are asked while changes go on. The journal was begun anew at the snapshot's position before, every
-//! change at or below it is in the owners' state (see [`Table`](super::Table)), and those above are replayed over it; they are
+//! change at or below it is in the owners' state (see [`Table`](crate::Table)), and those above are replayed over it; they are
 //! absolute, so it does not matter which of them the snapshot has already. But it must not have one that the journal on the device has
 //! not: a loss of power would leave that one and take others which belong to it. So it gets its name when the journal has come as far.
 
@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use disk::pages::{OVERLAP, finish_writing, start_writing};
 use disk::{DiskFile, OpenHow};
 
-use super::bundle::{self, HEADER_BYTES, Head, Kind};
-use super::files::{self, snapshot_path};
-use super::{JournalError, Owner, Shared};
+use crate::bundle::{self, HEADER_BYTES, Head, Kind};
+use crate::error::JournalError;
+use crate::files::{self, snapshot_path};
+use crate::journal::{Owner, Shared};
 
 /// How often a snapshot that waits for a sync looks whether the journal is being closed.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
