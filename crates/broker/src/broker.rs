@@ -10,11 +10,11 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use config::{BrokerSettings, StoreSettings};
 use env::{Clock, Random};
+use journal::Table;
 use net::{Budget, ClientOptions, Connection};
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::delay::DelayLevels;
-use store::journal::Table;
 use store::{Store, StoreError};
 
 use crate::acknowledgements::{Acknowledgements, acknowledge};

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use filter::Expression;
 use filter::bloom::{BloomError, BloomFilter, BloomFilterData};
+use journal::Table;
 use parking_lot::Mutex;
 use protocol::body::{BloomFilterPlaces, ConsumerFilterRow, ConsumerFilterTable, ConsumerFiltersOfTopic};
 use store::Store;
-use store::journal::Table;
 
 use crate::clients::{ClientSubscription, Clients, ConsumerGroup};
 use crate::tables::{self, Keeper};

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
+use journal::Table;
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
@@ -24,7 +25,6 @@ use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::tags;
-use store::journal::Table;
 use store::{RecordAt, RecordBatch, Store, StoreError, TagsCode, Unit};
 use tokio::sync::Notify;
 
@@ -717,9 +717,9 @@ fn first_not_delivered(pushed: &[u64], landed: usize, is_hopeless: bool, next: u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use disk::RealDisk;
     use env::{Clock, Random, TimeMs};
     use protocol::record::RecordDraft;
-    use store::disk::RealDisk;
     use store::{StoreEnv, StoreOptions};
 
     #[test]

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use journal::Table;
 use parking_lot::Mutex;
 use serde_json::Value;
 use store::Store;
-use store::journal::Table;
 
 use crate::admin;
 use crate::blocking;

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use env::Clock;
 use hashbrown::HashMap;
+use journal::Table;
 use parking_lot::{Mutex, RwLock};
 use protocol::body::{DataVersion, SubscriptionGroupConfig};
 use protocol::code::ResponseCode;
 use protocol::{light, names};
 use store::Store;
-use store::journal::Table;
 
 use crate::hashing::{self, Hashing};
 use crate::offsets::SEPARATOR;

@@ -7,5 +7,5 @@ pub(crate) type Hashing = SeedableRandomState;
 
 /// For a new table.
 pub(crate) fn new() -> Hashing {
-    if store::turns::are_given() { SeedableRandomState::fixed() } else { SeedableRandomState::random() }
+    if disk::turns::are_given() { SeedableRandomState::fixed() } else { SeedableRandomState::random() }
 }

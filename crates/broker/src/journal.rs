@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use config::StoreSettings;
-use store::JournalOptions;
+use journal::JournalOptions;
 
 use crate::broker::Broker;
 

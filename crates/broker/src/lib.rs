@@ -75,10 +75,10 @@ mod wake_up;
 mod wall_time;
 mod want;
 
+pub use self::journal::options as journal_options;
 pub use broker::{Broker, Start};
 pub use exchange::{ConfigFile, ConfigLook, Writer};
 pub use hold::Work;
-pub use journal::options as journal_options;
 pub use metrics::{PageOptions, ProcessFigures};
 pub use protect::retention;
 pub use refusal::Refusal;

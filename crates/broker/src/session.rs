@@ -5,9 +5,10 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use disk::Watermark;
 use net::{Connection, Frames, KeptBack, Outgoing, ReplyTo};
 use protocol::code::ResponseCode;
-use store::{LogSlice, Watermark};
+use store::LogSlice;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 

@@ -1,9 +1,9 @@
-//! The tables that the broker keeps in `store::journal`. Numbers are on disk: never reuse one.
+//! The tables that the broker keeps in `journal`. Numbers are on disk: never reuse one.
 
 use std::sync::{Arc, Weak};
 
+use journal::{Change, TableId};
 use store::Store;
-use store::journal::{Change, TableId};
 
 /// Topic name → its configuration as JSON.
 pub(crate) const TOPICS: TableId = TableId(1);
@@ -63,17 +63,17 @@ impl Keeper {
         Keeper(Arc::downgrade(store))
     }
 
-    /// As [`store::journal::Journal::put`].
+    /// As [`journal::Journal::put`].
     pub(crate) fn put(&self, table: TableId, key: &[u8], value: &[u8]) -> u64 {
         self.0.upgrade().map_or(0, |store| store.journal().put(table, key, value))
     }
 
-    /// As [`store::journal::Journal::delete`].
+    /// As [`journal::Journal::delete`].
     pub(crate) fn delete(&self, table: TableId, key: &[u8]) -> u64 {
         self.0.upgrade().map_or(0, |store| store.journal().delete(table, key))
     }
 
-    /// As [`store::journal::Journal::put_together`].
+    /// As [`journal::Journal::put_together`].
     pub(crate) fn put_together(&self, changes: &[Change<'_>]) -> u64 {
         self.0.upgrade().map_or(0, |store| store.journal().put_together(changes))
     }

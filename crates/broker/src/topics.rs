@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use config::BrokerSettings;
 use env::Clock;
+use journal::{Change, Journal, Table};
 use parking_lot::Mutex;
 use protocol::body::{DataVersion, TopicConfig, TopicFilterType};
 use protocol::code::ResponseCode;
@@ -17,8 +18,7 @@ use protocol::delay::DelayLevels;
 use protocol::light as known_light;
 use protocol::names as known;
 use protocol::sys_flag::perm;
-use store::journal::{Change, Table};
-use store::{ConsumeQueue, Journal, Store, StoreError};
+use store::{ConsumeQueue, Store, StoreError};
 use tokio::sync::Notify;
 
 use crate::hashing::{self, Hashing};

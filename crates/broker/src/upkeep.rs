@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use journal::Table;
 use parking_lot::Mutex;
-use store::journal::Table;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

@@ -7,9 +7,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use journal::JournalError;
 use protocol::fastjson;
 use serde_json::Value;
-use store::journal::JournalError;
 use store::look::Look;
 use store::{QueueError, StoreError, StoreOptions};
 

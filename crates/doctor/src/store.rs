@@ -3,8 +3,8 @@
 
 use std::fs;
 
+use disk::RealDisk;
 use rustix::fs::{Access, access};
-use store::disk::RealDisk;
 use store::rocksdb_in;
 
 use super::contents::unreadable;

@@ -16,11 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use disk::{DirEntry, Disk, DiskFile, DiskUse, OpenHow, RealDisk, turns};
 use env::Random;
 use parking_lot::Mutex;
-use store::DiskUse;
-use store::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
-use store::turns;
 
 use failing::{Asks, Failing};
 pub use failing::{Failure, Synced};

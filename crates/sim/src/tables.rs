@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use store::Journal;
-use store::journal::{Change, Table, TableId};
+use journal::{Change, Journal, Table, TableId};
 
 use crate::verdict::{Report, Verdict};
 use crate::world::World;
@@ -115,9 +114,9 @@ impl Tables {
 mod tests {
     use std::sync::Arc;
 
+    use disk::RealDisk;
     use env::Clock;
-    use store::disk::RealDisk;
-    use store::journal::JournalOptions;
+    use journal::JournalOptions;
 
     use super::*;
     use crate::world::Twist;

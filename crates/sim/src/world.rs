@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use disk::turns::Turns;
 use env::{Buggify, Clock, ManualClock, Random, TimeMs};
-use store::turns::Turns;
 use tempfile::TempDir;
 
 use crate::disk::{Crash, CrashDisk, Image, Names, Rules};

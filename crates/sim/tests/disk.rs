@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
+use disk::{Disk, OpenHow};
 use env::Random;
 use sim::disk::{Crash, CrashDisk, Failure, Names, Rules};
-use store::disk::{Disk, OpenHow};
 
 const RULES: Rules = Rules { names: Names::InOrder, sync_turns_max: 0, boot: 0, counts_reading: true, lies: false };
 

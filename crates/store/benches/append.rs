@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use disk::RealDisk;
 use env::TimeMs;
 use protocol::LogOffset;
 use protocol::record::RecordDraft;
-use store::disk::RealDisk;
 use store::queue_log::{QueueLogOptions, QueueLogs};
 use store::{ConsumeQueue, ReadLimits, RecordBatch, Retention, Store, StoreEnv, StoreOptions, TagsCode, Unit};
 

@@ -4,9 +4,9 @@
 //! Another broker may have had the store in between. It moves the log's end, and then nothing here applies any more: a start
 //! compares the queues only where the log is what it was.
 
+use journal::{Journal, JournalLook, TableId};
 use protocol::LogOffset;
 
-use crate::journal::{Journal, JournalLook, TableId};
 use crate::queue_log::QueueLogs;
 
 const TABLE: TableId = TableId(250);

@@ -4,12 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use disk::turns::{self, Handle};
+use disk::worker;
 use parking_lot::Mutex;
 use tracing::error;
 
 use crate::error::StoreError;
-use crate::turns::{self, Handle};
-use crate::worker;
 
 /// A read that may wait.
 pub type ColdRead = Box<dyn FnOnce() + Send>;

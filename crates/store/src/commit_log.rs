@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use disk::Watermark;
 use env::TimeMs;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use protocol::LogOffset;
@@ -22,7 +23,6 @@ use crate::index::Ahead;
 use crate::pool::{Buffer, Gathered, Pool, PoolOptions};
 use crate::queue_log::{ConsumeQueue, Unit};
 use crate::segment::{LogSlice, ReadMode, Segment};
-use crate::watermark::Watermark;
 
 /// RocketMQ keeps 8 bytes free at the end of every file for the marker that says how much is left blank.
 pub(crate) const BLANK_BYTES: u64 = 8;

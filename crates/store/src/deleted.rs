@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crate::journal::{Journal, JournalLook, TableId};
+use journal::{Journal, JournalLook, TableId};
 
 const TABLE: TableId = TableId(251);
 

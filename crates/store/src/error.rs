@@ -91,15 +91,10 @@ pub enum StoreError {
     },
     /// The journal.
     #[error(transparent)]
-    Journal(#[from] crate::journal::JournalError),
+    Journal(#[from] journal::JournalError),
     /// A thread could not be started.
-    #[error("cannot start thread {name}: {source}")]
-    Thread {
-        /// Its name.
-        name: String,
-        /// What the system said.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Thread(#[from] disk::worker::NotStarted),
 }
 
 fn name_of(holder: Option<i32>) -> String {

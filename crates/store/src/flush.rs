@@ -7,11 +7,11 @@
 
 use std::sync::atomic::Ordering;
 
+use disk::turns;
 use tracing::error;
 
 use crate::segment::Segment;
 use crate::store::Shared;
-use crate::turns;
 
 /// A start after a kill does not know of less that it is on the device, and keeps it in memory until it has flushed it again.
 const NOTED_EVERY: u64 = 8 << 20;

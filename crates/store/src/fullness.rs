@@ -7,9 +7,9 @@ use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use disk::Disk;
 use rustix::io::Errno;
 
-use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::options::StoreOptions;
 use crate::store::Shared;

@@ -2,13 +2,11 @@
 //!
 //! `shares.rs` says what each consumer gets. The log is the thread `governor`'s work: it drops what lies behind the hot window once that is
 //! on the device, and the thread `segments` makes nothing ready beyond the log's share, so that senders wait rather than memory grows. What
-//! is read from the device is bounded where it is read (`cold.rs`), the other files where they are opened (`files.rs`). `count.rs` counts what
+//! is read from the device is bounded where it is read (`cold.rs`), the other files where they are opened (`disk/governed.rs`). `count.rs` counts what
 //! is really there, and whatever is too much is dropped, oldest first.
 
 mod cold;
 mod count;
-mod files;
-mod kernel;
 mod program;
 mod shares;
 
@@ -16,13 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use disk::FilePages;
+use disk::pages::OVERLAP;
 use tracing::warn;
 
 pub(crate) use cold::ColdPages;
 use count::Counts;
 pub use count::{MemoryFigures, resident_below};
-pub(crate) use files::{FilePages, governed};
-pub(crate) use kernel::{Resident, finish_writing, resident, start_writing};
 pub use shares::{GovernorOptions, MEMORY_LIMIT_MIN, Shares};
 use shares::{pass_bytes, squeezed};
 
@@ -30,8 +28,6 @@ use crate::store::Shared;
 
 /// Fewer bytes are not worth a call.
 const STEP: u64 = 1 << 20;
-/// The kernel drops a large page as a whole or not at all, so each stretch begins a little before the end of the last one.
-pub(crate) const OVERLAP: u64 = 2 << 20;
 /// Between two counts where nothing is written or read.
 const COUNT_AT_REST: Duration = Duration::from_secs(10);
 /// A count may take this share of one processor: the more there is to count, the rarer it is done.

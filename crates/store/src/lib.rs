@@ -1,10 +1,11 @@
-//! Bytes on this machine: commit log, consume queues, key index, journal.
+//! Bytes on this machine: commit log, consume queues, key index.
 //!
 //! Synchronous: the store owns its threads and knows no socket. [`Store`] is the door. The way in: records are encoded into a
 //! [`RecordBatch`] outside any lock, [`Store::append`] stamps and copies them under the log's one lock. The way out:
 //! [`Store::read`] finds units in a [`ConsumeQueue`] and lends the records' bytes from the log's mapping. Who waits for
-//! durability waits on a [`Watermark`].
+//! durability waits on a [`Watermark`](disk::Watermark).
 
+mod again;
 mod batch;
 mod by_time;
 mod checkpoint;
@@ -14,7 +15,6 @@ mod commit_log;
 #[cfg(all(target_arch = "x86_64", any(test, target_env = "musl")))]
 mod copying;
 mod deleted;
-pub mod disk;
 mod error;
 mod flush;
 mod fold;
@@ -22,7 +22,6 @@ mod fullness;
 mod governor;
 mod heap;
 mod index;
-pub mod journal;
 mod lock;
 mod log_dirs;
 pub mod look;
@@ -43,20 +42,14 @@ mod stage;
 mod store;
 mod stretch;
 mod timer;
-pub mod turns;
-mod unsynced;
-pub mod watermark;
-mod worker;
 
 pub use batch::{Landed, RecordBatch, TagsCode};
 pub use cold::{ColdRead, ColdReadRefused};
-pub use disk::DiskUse;
 pub use error::{AppendError, Cold, NotWritable, StoreError};
 pub use fold::{QueuePlace, light_places, place_of};
 pub use governor::{GovernorOptions, MEMORY_LIMIT_MIN, MemoryFigures, Shares, resident_below};
 pub use heap::keep_no_freed_pages;
 pub use index::{IndexOptions, KeyAnswer, KeyKind, KeyMatch, KeyQuery, MessageKeys};
-pub use journal::{Journal, JournalOptions};
 pub use log_dirs::LogDirs;
 pub use options::{
     DESCRIPTORS, FlushMode, HourOfDay, QUEUE_DESCRIPTORS, RecoveryOptions, Retention, StoreEnv, StoreOptions,
@@ -75,4 +68,3 @@ pub use timer::{
     LogState, TIMER_MARKS_BYTES, TIMER_SLOTS_AHEAD, TimerCheckpoint, TimerFiles, TimerMarks, TimerOptions, TimerUnit,
     Turned, timer_magic,
 };
-pub use watermark::Watermark;

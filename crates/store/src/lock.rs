@@ -5,11 +5,11 @@ use std::io::{ErrorKind, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use disk::{Disk, OpenHow};
 use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, Pid, fcntl_getlk};
 
-use crate::disk::{Disk, OpenHow};
 use crate::error::StoreError;
 
 /// Holds the store's lock until it is dropped.

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::disk::{Disk, DiskUse};
+use disk::{Disk, DiskUse};
+
 use crate::error::StoreError;
 use crate::fullness::Unmeasured;
 
@@ -124,8 +125,9 @@ impl LogDirs {
 
 #[cfg(test)]
 mod tests {
+    use disk::RealDisk;
+
     use super::*;
-    use crate::disk::RealDisk;
 
     fn dirs(names: &[&str]) -> Vec<PathBuf> {
         names.iter().map(PathBuf::from).collect()

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use disk::{Disk, RealDisk};
 use env::{Buggify, Clock, Random, TimeMs};
+use journal::{Journal, JournalOptions, JournalSync};
 use protocol::delay::DelayLevels;
 
-use crate::disk::{Disk, RealDisk};
 use crate::governor::GovernorOptions;
 use crate::index::IndexOptions;
-use crate::journal::{Journal, JournalOptions};
 use crate::log_dirs::LogDirs;
 use crate::pool::PoolOptions;
 
@@ -29,6 +29,16 @@ pub enum FlushMode {
     Async,
     /// On the device.
     Sync,
+}
+
+impl FlushMode {
+    /// How a journal beside the log is synced; `interval` is for ASYNC_FLUSH.
+    pub(crate) fn journal_sync(self, interval: Duration) -> JournalSync {
+        match self {
+            FlushMode::Sync => JournalSync::Always,
+            FlushMode::Async => JournalSync::Every(interval),
+        }
+    }
 }
 
 /// Where a store is and how it behaves. Sizes in bytes.

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use disk::turns;
+use disk::worker::Bell;
 use parking_lot::Mutex;
 use tracing::error;
 
 use crate::error::AppendError;
 use crate::segment::Segment;
 use crate::store::Shared;
-use crate::turns;
-use crate::worker::Bell;
 
 /// How long buffers that are not in use are kept.
 const REST: Duration = Duration::from_secs(5);

@@ -14,11 +14,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use disk::{Disk, DiskFile, OpenHow, pages};
 use parking_lot::Mutex;
 use tracing::warn;
 
-use crate::disk::{Disk, DiskFile, OpenHow};
-use crate::governor;
 use crate::segment::Segment;
 
 /// What the file begins with; another number, if what follows means something else.
@@ -63,7 +62,7 @@ impl Resume {
     pub fn recall(&self, abort: &Path) -> Option<Mark> {
         let memory = self.disk.memory_of(abort)?;
         let file = self.disk.open(&self.path, OpenHow::Read).ok()?;
-        if governor::resident(file.descriptor(), 0, BYTES_MAX as u64).ok()?.cached == 0 {
+        if pages::resident(file.descriptor(), 0, BYTES_MAX as u64).ok()?.cached == 0 {
             return None;
         }
         let mut bytes = [0; BYTES_MAX];
@@ -170,8 +169,9 @@ fn decode(bytes: &[u8], memory: &str) -> Option<Mark> {
 
 #[cfg(test)]
 mod tests {
+    use disk::RealDisk;
+
     use super::*;
-    use crate::disk::RealDisk;
 
     #[test]
     fn a_mark_holds_for_the_same_memory_and_file_only() {

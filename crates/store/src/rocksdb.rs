@@ -7,7 +7,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::disk::Disk;
+use disk::Disk;
+
 use crate::error::StoreError;
 
 /// What a database holds.

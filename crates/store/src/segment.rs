@@ -13,17 +13,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use disk::pages::Resident;
+use disk::{Disk, DiskFile, OpenHow, pages};
 use memmap2::{Advice, MmapOptions, MmapRaw, UncheckedAdvice};
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::record::{self, Scanned};
 use rustix::io::Errno;
 
-use crate::disk::{Disk, DiskFile, OpenHow};
+use crate::again;
 use crate::error::StoreError;
-use crate::governor::{self, ColdPages, Resident};
+use crate::governor::ColdPages;
 use crate::stretch::Copied;
-use crate::unsynced::again;
 
 #[cfg(test)]
 mod tests;
@@ -374,13 +375,13 @@ impl Segment {
 
     /// How much of it is in memory.
     pub(crate) fn resident(&self) -> io::Result<Resident> {
-        self.with_file(|file| governor::resident(file.descriptor(), 0, self.bytes))
+        self.with_file(|file| pages::resident(file.descriptor(), 0, self.bytes))
     }
 
     /// Whether all of `from..to` is in memory, as far as it lies in the segment. Where the kernel does not say, it is not.
     pub(crate) fn has_in_memory(&self, from: u64, to: u64) -> bool {
         let (start, end) = self.pages(from, to);
-        let found = self.with_file(|file| governor::resident(file.descriptor(), start, end));
+        let found = self.with_file(|file| pages::resident(file.descriptor(), start, end));
         found.is_ok_and(|found| found.cached >= end - start)
     }
 

@@ -9,7 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use disk::turns::Handle;
+use disk::worker::Bell;
+use disk::{Disk, DiskUse, Watermark};
 use env::{Buggify, Clock};
+use journal::{Journal, JournalOptions};
 use parking_lot::{Mutex, RwLock};
 use protocol::record::RecordView;
 use protocol::{LogOffset, light, names};
@@ -19,12 +23,10 @@ use crate::checkpoint::Checkpoint;
 use crate::cold::{ColdRead, ColdReadRefused, ColdReads};
 use crate::commit_log::{BLANK_BYTES, CommitLog};
 use crate::deleted::Deleted;
-use crate::disk::{Disk, DiskUse};
 use crate::error::{NotWritable, StoreError};
 use crate::fold::is_folder_name;
 use crate::governor::{ColdPages, Governor, MemoryFigures};
 use crate::index::KeyIndex;
-use crate::journal::{Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
 use crate::mend::Mending;
 use crate::options::{FlushMode, Retention, StoreOptions};
@@ -35,9 +37,6 @@ use crate::segment::ReadMode;
 use crate::sound::Damaged;
 use crate::stage::{Confirmed, DEVICE, REPLICAS, Stage};
 use crate::timer::{self, LogState, TimerFiles, TimerOptions, TimerUnit};
-use crate::turns::Handle;
-use crate::watermark::Watermark;
-use crate::worker::Bell;
 
 mod appending;
 mod opening;
@@ -287,7 +286,7 @@ impl Store {
     pub fn set_flush(&self, mode: FlushMode) {
         if self.shared.confirmed.ask(DEVICE, mode == FlushMode::Sync) {
             self.shared.confirm();
-            let sync = JournalSync::of(mode, self.shared.options.flush_interval);
+            let sync = mode.journal_sync(self.shared.options.flush_interval);
             self.journal.configure(JournalOptions { sync, ..self.journal.options() });
             // What is flushed by this round may be shown; and nobody waits for the end of an interval.
             self.shared.want_flush();

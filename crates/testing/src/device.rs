@@ -10,8 +10,8 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 use parking_lot::{Condvar, Mutex};
-use store::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 
 /// "Input/output error".
 const EIO: i32 = 5;

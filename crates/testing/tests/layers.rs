@@ -19,7 +19,9 @@ const CRATES: &[(&str, &[&str])] = &[
     ("filter", &[]),
     ("config", &["protocol", "env"]),
     ("net", &["protocol", "env"]),
-    ("store", &["protocol", "env"]),
+    ("disk", &["env"]),
+    ("journal", &["disk", "env"]),
+    ("store", &["journal", "disk", "protocol"]),
     ("names", &["net", "config"]),
     ("broker", &["store", "net", "filter", "config"]),
     ("client", &["net"]),
@@ -151,7 +153,7 @@ const UPWARD: &[(&str, &str)] = &[
 
 /// Modules in the largest circle of a crate, where that is more than [`CIRCLE_MAX`]. A crate whose circle has become smaller fails too, until its
 /// line says so.
-const CIRCLES: &[(&str, usize)] = &[("broker", 80), ("client", 15), ("config", 10), ("protocol", 15), ("store", 69)];
+const CIRCLES: &[(&str, usize)] = &[("broker", 80), ("client", 15), ("config", 10), ("protocol", 15), ("store", 56)];
 
 /// Modules in the largest circle of a crate that has no line of its own.
 const CIRCLE_MAX: usize = 7;

@@ -78,10 +78,10 @@ impl Beside {
     pub(crate) fn start(&self, broker: &Arc<Broker>) {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         // A simulated run must not depend on the machine.
-        let at_once = if store::turns::are_given() { 1 } else { (processors / PROCESSORS_EACH).max(1) };
+        let at_once = if disk::turns::are_given() { 1 } else { (processors / PROCESSORS_EACH).max(1) };
         let mut tasks = self.tasks.lock();
         // Nor does it rest.
-        let pace = || (!store::turns::are_given()).then(Pace::default);
+        let pace = || (!disk::turns::are_given()).then(Pace::default);
         tasks.spawn(vital("long requests of clients", run(Arc::clone(broker), Arc::clone(&self.clients), None)));
         for _ in 0..at_once {
             let operators = Arc::clone(&self.operators);

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use journal::JournalLook;
 use protocol::fastjson;
 use serde_json::Value;
-use store::journal::JournalLook;
 use store::look::Committed;
 
 use super::files::{ALL, Json};

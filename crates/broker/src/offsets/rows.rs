@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use env::TimeMs;
+use journal::Table;
 use store::Store;
-use store::journal::Table;
 use store::look::Committed;
 
 use crate::offsets::{Change, Offsets, SEPARATOR, split_key};

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
+use journal::{Journal, Table};
 use parking_lot::Mutex;
 use store::Store;
-use store::journal::{self, Journal, Table};
 use tokio::sync::Notify;
 
 use crate::offsets::{Offsets, Progress, SEPARATOR, rows, split_key};

@@ -20,11 +20,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use config::StoreSettings;
 use hashbrown::{HashMap, HashSet};
+use journal::Table;
 use parking_lot::Mutex;
 use protocol::properties::name;
 use protocol::record::RecordView;
 use protocol::{LogOffset, java, names};
-use store::journal::Table;
 use store::{Store, StoreError, TimerFiles, TimerMarks, TimerOptions, TimerUnit, timer_magic};
 use tokio::sync::Notify;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use journal::{Change, Table};
 use protocol::body::{DataVersion, TopicConfig, TopicQueueMappingDetail};
-use store::journal::{Change, Table};
 use tokio::sync::watch;
 
 use super::{Changed, Topic, Topics};

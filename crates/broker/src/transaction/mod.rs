@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use config::{BrokerSettings, StoreSettings};
+use journal::Table;
 use parking_lot::Mutex;
 use protocol::properties::name;
 use protocol::record::RecordView;
 use protocol::{LogOffset, names};
-use store::journal::Table;
 use store::{Landed, Store, StoreError};
 use tokio::sync::Notify;
 

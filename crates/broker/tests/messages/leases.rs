@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use disk::RealDisk;
 use env::{Clock, ManualClock};
+use journal::{Journal, JournalOptions, TableId};
 use protocol::request::PopMessage;
-use store::Journal;
-use store::disk::RealDisk;
-use store::journal::{JournalOptions, TableId};
 
 use super::popping::{ack, change, from, pop, pop_any, standing};
 use super::support::{Running, Setup, start, start_on};

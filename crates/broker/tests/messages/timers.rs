@@ -1,13 +1,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use disk::RealDisk;
 use env::{Clock, ManualClock};
+use journal::{Journal, JournalOptions, TableId};
 use net::Response;
 use protocol::code::request;
 use protocol::request::RecallMessage;
-use store::disk::RealDisk;
-use store::journal::{JournalOptions, TableId};
-use store::{Journal, Retention};
+use store::Retention;
 
 use crate::limits::figure;
 use crate::support::*;

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use client::ClientError;
+use disk::RealDisk;
 use env::{counted, say, sentence};
 use protocol::body::TopicStatsTable;
 use protocol::code::{ResponseCode, request};
 use protocol::request::GetTopicStats;
 use serde_json::{Value, json};
-use store::disk::RealDisk;
 use store::{RocksDbKind, rocksdb_in};
 
 use super::Place;

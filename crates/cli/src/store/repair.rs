@@ -274,7 +274,7 @@ fn entries(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
 /// Databases that are to be moved. Refuses where a start would miss them, and where what is built in their place would be guessed.
 fn databases(args: &RepairArgs, options: &StoreOptions, fetched: Option<&Fetched>) -> anyhow::Result<Vec<PathBuf>> {
     let mut moves = Vec::new();
-    for database in rocksdb_in(&store::disk::RealDisk, &options.root, &options.queue_dir)? {
+    for database in rocksdb_in(&disk::RealDisk, &options.root, &options.queue_dir)? {
         let Some(why) = database.refusal() else { continue };
         let has_queues = database.kind == RocksDbKind::Queues;
         if has_queues && (args.rocksdb || args.queues) && args.place.config.is_none() {

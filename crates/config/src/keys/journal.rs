@@ -17,7 +17,7 @@ const PENDING: Kind = Kind::Number { min: 64 << 10, max: 256 << 20, scaled: true
 const UNPAID: Kind = Kind::Number { min: 0, max: 86_400_000, scaled: false };
 /// A kill costs a group what it committed in that time.
 const GATHER: Kind = Kind::Number { min: 0, max: 10_000, scaled: false };
-/// Within what `store::journal` makes ready.
+/// Within what `journal` makes ready.
 const ROOM: Kind = Kind::Number { min: 64 << 10, max: 4 << 20, scaled: true };
 
 table! {

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::{Running, fails, gantry};
+use disk::{Disk, RealDisk};
 use env::TimeMs;
 use protocol::LogOffset;
 use protocol::record::RecordDraft;
 use serde_json::Value;
-use store::disk::{Disk, RealDisk};
 use store::{
     AppendError, IndexOptions, LogState, RecordBatch, Store, StoreEnv, StoreOptions, TIMER_SLOTS_AHEAD, TagsCode,
     TimerFiles, TimerOptions, TimerUnit, timer_magic,

@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use disk::DiskFile;
 use memmap2::MmapRaw;
-use store::disk::DiskFile;
 
 use super::Shared;
 use super::failing::{Asks, Synced};

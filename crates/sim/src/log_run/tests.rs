@@ -1,6 +1,6 @@
 //! That a run of a store finds what is wrong: histories that were doctored, and a store that stands still.
 
-use store::disk::{Disk, OpenHow};
+use disk::{Disk, OpenHow};
 
 use super::*;
 use crate::disk::Failure;
@@ -132,7 +132,7 @@ fn a_flush_that_does_not_come_is_late() {
     let found = found(|run, store| {
         let (clock, random) = (run.world.clock.clone(), Random::seeded(1));
         // Whose turn it is, of nobody: the store's threads stand still.
-        let turns = std::mem::replace(&mut run.world.turns, store::turns::Turns::new(clock, random));
+        let turns = std::mem::replace(&mut run.world.turns, disk::turns::Turns::new(clock, random));
         run.send(store);
         run.wait_for_flush(store);
         run.world.turns = turns;

@@ -10,13 +10,13 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
+use disk::worker::Bell;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use crate::segment::Segment;
 use crate::stretch::{Copies, CopyRoom};
-use crate::worker::Bell;
 
 /// Pages come and go by this much.
 const CHUNK: u64 = 64 << 10;

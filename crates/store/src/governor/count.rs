@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::kernel::Changed;
+use disk::OpenHow;
+use disk::pages::{Changed, resident};
+
+use super::Governor;
 use super::program::Program;
-use super::{Governor, resident};
-use crate::disk::OpenHow;
-use crate::journal;
 use crate::store::Shared;
 
 /// What the process itself occupies, in bytes, as `/proc/self/status` has it.
@@ -163,18 +163,18 @@ impl Counts {
 
 /// Bytes of all files below a folder that are in memory, by whatever way the kernel has. Slow: for tests and for who asks once.
 pub fn resident_below(dir: &Path) -> std::io::Result<u64> {
-    let disk = crate::disk::RealDisk;
+    let disk = disk::RealDisk;
     let mut folders: Vec<PathBuf> = vec![dir.to_owned()];
     let mut bytes = 0;
     while let Some(folder) = folders.pop() {
-        for entry in crate::disk::Disk::list(&disk, &folder)? {
+        for entry in disk::Disk::list(&disk, &folder)? {
             let path = folder.join(&entry.name);
             if entry.is_dir {
                 folders.push(path);
                 continue;
             }
             // Removed since it was listed.
-            let Ok(file) = crate::disk::Disk::open(&disk, &path, OpenHow::Read) else { continue };
+            let Ok(file) = disk::Disk::open(&disk, &path, OpenHow::Read) else { continue };
             bytes += resident(file.descriptor(), 0, file.len()?)?.cached;
         }
     }

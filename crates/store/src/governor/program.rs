@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-use super::resident;
+use disk::pages::resident;
 
 /// How the kernel names the file of the process, what it has mapped, and its page table: eight bytes a page.
 const FILE: &str = "/proc/self/exe";

@@ -3,8 +3,9 @@
 
 use std::io;
 
+use disk::DiskFile;
+
 use super::file::{ENTRY_BYTES, Entry, Header, SLOT_BYTES, Shape};
-use crate::disk::DiskFile;
 
 /// Entries read at once, some 250 KiB.
 const ENTRIES_AT_ONCE: u32 = 12_800;

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use disk::{Disk, DiskFile, OpenHow, sync_or_end};
 use parking_lot::Mutex;
 
-use crate::disk::{Disk, DiskFile, OpenHow, sync_or_end};
 use crate::error::StoreError;
 
 const HEADER_BYTES: u64 = 40;

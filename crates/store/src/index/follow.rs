@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use journal::Journal;
 use protocol::record::{self, Scanned};
 use tracing::warn;
 
 use super::{Ahead, Key, KeyIndex, TopicHash, keys};
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
-use crate::journal::Journal;
 use crate::read::SCAN_STRETCH;
 use crate::recovery::whole_record_after;
 use crate::segment::Walk;

@@ -28,11 +28,11 @@ use self::file::{IndexFile, Key};
 pub(crate) use self::follow::{finish, run};
 pub(crate) use self::keys::KEYS_OF_RECORD_MAX;
 pub use self::query::{KeyAnswer, KeyKind, KeyMatch, KeyQuery};
-use crate::disk::Disk;
+use disk::worker::Bell;
+use disk::{Disk, Watermark};
+use journal::{Journal, TableId};
+
 use crate::error::StoreError;
-use crate::journal::{Journal, TableId};
-use crate::watermark::Watermark;
-use crate::worker::Bell;
 
 const TABLE: TableId = TableId(249);
 const PROGRESS: &[u8] = b"progress/1";

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use disk::{Disk, OpenHow};
+
 use super::Finding;
-use crate::disk::{Disk, OpenHow};
 use crate::error::StoreError;
 use crate::index::{Header, IndexOptions, Shape, check_chains, is_index_file};
 use crate::options::StoreOptions;

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use disk::Disk;
 use protocol::record::{self, RecordView, Scanned};
 
 use crate::commit_log::BLANK_BYTES;
-use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::options::StoreOptions;
 use crate::recovery::{LogFiles, bruised_record, follows, whole_record_after, why_not};

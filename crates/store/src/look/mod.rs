@@ -4,7 +4,6 @@
 //! Nothing here writes. Files are opened to be read, the log is mapped read-only, and code of the start that mends what it finds runs on a
 //! file system that leaves it undone. Memory is bounded: the log is read a block at a time, and pages behind are let go.
 
-mod disk;
 mod index;
 mod log;
 mod offsets;
@@ -18,6 +17,8 @@ mod verify;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use disk::{Disk, Unchanged};
+
 pub use index::IndexFileSurvey;
 pub use log::LogSurvey;
 pub use offsets::{Committed, Known};
@@ -26,13 +27,12 @@ pub use survey::{QueueSurvey, Survey};
 pub use timers::TimerSurvey;
 pub use verify::Verified;
 
-use crate::disk::Disk;
+use journal::{JournalError, JournalLook};
+
 use crate::error::StoreError;
-use crate::journal::{JournalError, JournalLook};
 use crate::lock::StoreLock;
 use crate::options::StoreOptions;
 use crate::queue_log::{Loaded, QueueLogOptions, QueueLogs};
-use disk::Unchanged;
 
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! What is in a store: a look at names, lengths, heads and ends of files, no reading of all of it.
 
+use journal::JournalLook;
+
 use super::Look;
 use super::index::{self, IndexFileSurvey};
 use super::log::{Log, LogSurvey};
@@ -7,7 +9,6 @@ use super::timers::{self, TimerSurvey};
 use crate::checkpoint;
 use crate::closed::{Closed, fingerprint};
 use crate::error::StoreError;
-use crate::journal::JournalLook;
 use crate::rocksdb::{RocksDb, rocksdb_in};
 
 /// A consume queue.

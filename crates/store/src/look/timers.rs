@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use disk::Disk;
 use protocol::names::TIMER_TOPIC;
 
 use super::Finding;
 use super::log::Log;
-use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::timer::{self, TimerMarks};
 

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use journal::{JournalError, JournalLook};
+
 use super::log::{KEPT_BYTES, Log, Stumble};
 use super::times::Times;
 use super::units::Units;
@@ -12,7 +14,6 @@ use crate::commit_log::BLANK_BYTES;
 use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::fold::{light_places, place_of};
-use crate::journal::{self, JournalError, JournalLook};
 use crate::options::StoreOptions;
 use crate::queue_log::QueueError;
 use crate::recovery::whole_records;

@@ -7,7 +7,7 @@ use protocol::LogOffset;
 use super::queue::ConsumeQueue;
 use super::unit::Unit;
 use super::{QueueError, QueueLogs};
-use crate::unsynced::again;
+use crate::again;
 
 impl QueueLogs {
     /// Writes the units of records from `from` on, as far as they are in files, and whatever stands behind them there. Returns how many bytes; the next

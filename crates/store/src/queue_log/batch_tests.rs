@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use disk::RealDisk;
 use proptest::prelude::*;
 
 use super::*;
-use crate::disk::RealDisk;
 
 const UNITS_PER_FILE: u64 = 10;
 

@@ -6,13 +6,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use disk::{Disk, DiskFile, OpenHow};
 use env::Buggify;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::QueueError;
-use crate::disk::{Disk, DiskFile, OpenHow};
 
 /// A file of a queue: the queue's number and the index of the file's first unit.
 pub(super) type FileKey = (u64, u64);

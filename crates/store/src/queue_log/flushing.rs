@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use disk::{DiskFile, turns};
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashSet};
 use parking_lot::{Condvar, Mutex};
@@ -15,8 +16,6 @@ use super::ends::is_to_be_counted;
 use super::layout::Layout;
 use super::unit::UNIT_BYTES;
 use super::{QueueError, QueueLogs, Shared, WINDOW_BYTES_MAX};
-use crate::disk::{self, DiskFile};
-use crate::turns;
 
 /// Files (and directories) that are made durable one by one, and held open until then; from here on, the file system is synced as a whole.
 const SYNCED_SINGLY_MAX: usize = 256;
@@ -246,8 +245,9 @@ fn failed(path: &Path, source: io::Error) -> QueueError {
 
 #[cfg(test)]
 mod tests {
+    use disk::{Disk, OpenHow, RealDisk};
+
     use super::*;
-    use crate::disk::{Disk, OpenHow, RealDisk};
 
     #[test]
     fn a_file_is_synced_by_the_descriptor_that_was_open_before_the_first_write() {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use disk::{Disk, DiskFile, OpenHow};
 use parking_lot::Mutex;
 use protocol::{LogOffset, names};
 
@@ -19,7 +20,6 @@ use super::layout::Layout;
 use super::queue::ConsumeQueue;
 use super::unit::{RAW_BYTES_MAX, UNIT_BYTES};
 use super::{QueueError, QueueLogOptions, QueueLogs};
-use crate::disk::{Disk, DiskFile, OpenHow};
 
 /// What loading found.
 #[derive(Debug, Default)]
@@ -128,7 +128,7 @@ fn list_root(
     Ok((Layout { dir: dir.to_owned(), file_bytes, unit_bytes }, listed))
 }
 
-fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<crate::disk::DirEntry>, QueueError> {
+fn list(disk: &dyn Disk, dir: &Path) -> Result<Vec<disk::DirEntry>, QueueError> {
     disk.list(dir).map_err(|source| QueueError::disk("list", dir, source))
 }
 

@@ -43,8 +43,8 @@ pub use queue::{ConsumeQueue, PushedAt};
 pub use reading::UnitsRead;
 pub use unit::{UNIT_BYTES, Unit};
 
-use crate::disk::Disk;
 use descriptors::Descriptors;
+use disk::Disk;
 use ends::BeforeRemoval;
 pub use flushing::Flushed;
 use flushing::{Bell, Unsynced};

@@ -2,10 +2,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use disk::{DiskFile, OpenHow, RealDisk};
 use proptest::prelude::*;
 
 use super::*;
-use crate::disk::{DiskFile, OpenHow, RealDisk};
 
 const UNITS_PER_FILE: u64 = 10;
 
@@ -75,7 +75,7 @@ fn on_disk(count: u64) -> (tempfile::TempDir, PathBuf) {
 }
 
 fn resident(path: &Path) -> u64 {
-    crate::governor::resident(std::os::fd::AsFd::as_fd(&std::fs::File::open(path).unwrap()), 0, 1 << 30).unwrap().cached
+    disk::pages::resident(std::os::fd::AsFd::as_fd(&std::fs::File::open(path).unwrap()), 0, 1 << 30).unwrap().cached
 }
 
 #[test]
@@ -83,8 +83,8 @@ fn the_end_of_a_queue_is_found_wherever_it_is_and_two_pages_are_all_that_a_start
     for count in [1, 203, 204, 205, 408, 409, 410, 5_000, 300_000] {
         let (dir, path) = on_disk(count);
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-        let pages = Arc::new(crate::governor::FilePages::new(1 << 30, &disk));
-        let disk = crate::governor::governed(&disk, &pages);
+        let pages = Arc::new(disk::FilePages::new(1 << 30, &disk));
+        let disk = disk::governed(&disk, &pages);
         let (logs, loaded) = QueueLogs::open(dir.path(), QueueLogOptions::default(), disk).unwrap();
         assert!(resident(&path) <= 8192, "{count} units, {} bytes", resident(&path));
         let queue = logs.get("t", 0).unwrap();
@@ -540,13 +540,13 @@ impl Disk for Broken {
     fn create_dir(&self, path: &Path) -> std::io::Result<()> {
         RealDisk.create_dir(path)
     }
-    fn list(&self, dir: &Path) -> std::io::Result<Vec<crate::disk::DirEntry>> {
+    fn list(&self, dir: &Path) -> std::io::Result<Vec<disk::DirEntry>> {
         RealDisk.list(dir)
     }
     fn len(&self, path: &Path) -> std::io::Result<u64> {
         RealDisk.len(path)
     }
-    fn open(&self, path: &Path, how: crate::disk::OpenHow) -> std::io::Result<Arc<dyn DiskFile>> {
+    fn open(&self, path: &Path, how: disk::OpenHow) -> std::io::Result<Arc<dyn DiskFile>> {
         RealDisk.open(path, how)
     }
     fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {

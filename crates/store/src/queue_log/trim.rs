@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use disk::DiskFile;
 use protocol::LogOffset;
 
 use super::batch::Place;
@@ -11,7 +12,6 @@ use super::queue::ConsumeQueue;
 use super::tail::Tail;
 use super::unit::Unit;
 use super::{QueueError, QueueLogs};
-use crate::disk::DiskFile;
 use crate::segment::zero;
 
 /// Units looked at at once.

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use disk::{DiskFile, OpenHow};
+
 use super::QueueError;
 use super::descriptors::file_path;
 use super::queue::ConsumeQueue;
 use super::unit::Unit;
-use crate::disk::{DiskFile, OpenHow};
 
 /// Units that one turn of a flush copies out under the tail's lock: 80 KiB, some 10 µs.
 const FLUSH_UNITS: u64 = 4096;

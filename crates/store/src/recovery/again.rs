@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use disk::Disk;
 use protocol::LogOffset;
 use protocol::record::{self, Scanned};
 
@@ -14,7 +15,6 @@ use super::{Before, Recovered};
 use crate::checkpoint::Marks;
 use crate::commit_log::BLANK_BYTES;
 use crate::deleted::Deleted;
-use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::fold::{light_places, place_of};
 use crate::options::StoreOptions;

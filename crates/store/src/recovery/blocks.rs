@@ -9,6 +9,7 @@
 //! Only whole records are taken. Whatever else there is (damage, a blank, the log's end, a page that the device does not give) ends
 //! the reading. Who asked looks at that place himself, when no other thread reads any more, as if he had come there alone.
 
+use disk::worker;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
@@ -20,7 +21,6 @@ use crate::fold::{QueuePlace, light_places, place_of};
 use crate::options::StoreOptions;
 use crate::read::SCAN_STRETCH;
 use crate::segment::{Segment, Walk};
-use crate::worker;
 
 /// Places that one block may have, 4.5 MiB of them: more than 4 MiB of the shortest records. Records that stand in a thousand light
 /// queues each have more; their block is read in parts, by the thread that applies it.

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use disk::{Disk, OpenHow};
 use protocol::record::{self, Scanned};
 
 use super::Recovered;
 use super::files::LogFiles;
-use crate::disk::{Disk, OpenHow};
 use crate::error::StoreError;
 use crate::governor::ColdPages;
 use crate::options::StoreOptions;

@@ -4,8 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use disk::{Disk, OpenHow};
+
 use super::Recovered;
-use crate::disk::{Disk, OpenHow};
 use crate::error::StoreError;
 use crate::governor::ColdPages;
 use crate::log_dirs::LogDirs;

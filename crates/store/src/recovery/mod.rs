@@ -13,13 +13,13 @@ mod unfinished;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use disk::Disk;
 use env::counted;
 use protocol::record::{self, Scanned};
 
 use crate::checkpoint::Marks;
 use crate::closed::{Closed, fingerprint};
 use crate::deleted::Deleted;
-use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::governor::ColdPages;
 use crate::options::{FlushMode, StoreOptions};

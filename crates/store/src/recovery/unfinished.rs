@@ -1,9 +1,10 @@
 //! Queues that are built from further back than a start would begin by what it then finds of them: written down before the first unit, so that a
 //! start that finds them half built, ours or Apache's, builds all of it.
 
+use disk::Disk;
+
 use super::Before;
 use crate::checkpoint::{Checkpoint, Marks};
-use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::lock::AbortFile;
 use crate::options::StoreOptions;

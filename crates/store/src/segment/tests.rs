@@ -1,5 +1,6 @@
+use disk::RealDisk;
+
 use super::*;
-use crate::disk::RealDisk;
 
 fn segment(dir: &Path, base: u64) -> Arc<Segment> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
+use disk::worker::Bell;
+use disk::{Disk, FilePages, Unsynced, Watermark, governed};
 use env::{Buggify, Clock};
+use journal::{Journal, JournalOptions};
 use parking_lot::{Mutex, RwLock};
 use protocol::LogOffset;
 
@@ -16,22 +19,17 @@ use crate::closed::Closed;
 use crate::cold::ColdReads;
 use crate::commit_log::CommitLog;
 use crate::deleted::Deleted;
-use crate::disk::Disk;
 use crate::error::StoreError;
-use crate::governor::{ColdPages, FilePages, Governor, governed};
+use crate::governor::{ColdPages, Governor};
 use crate::index::{KeyIndex, LogNow};
-use crate::journal::{self, Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
 use crate::options::{StoreEnv, StoreOptions};
-use crate::prepare;
 use crate::queue_log::{QueueLogOptions, QueueLogs};
 use crate::recovery::{self, Before, End, Recovered, Unfinished, Went};
 use crate::resume::{self, Mark, Resume};
 use crate::rocksdb;
 use crate::stage::Confirmed;
-use crate::unsynced::{Unsynced, again};
-use crate::watermark::Watermark;
-use crate::worker::Bell;
+use crate::{again, prepare};
 
 /// A journal that takes nothing for so long does not keep a store from opening.
 const MARKS_PATIENCE: Duration = Duration::from_secs(2);
@@ -44,7 +42,11 @@ impl Store {
         let lock = folders(&options, &*disk)?;
         rocksdb::refuse(&*disk, &root, &options.queue_dir)?;
         let mut found = Recovered::default();
-        let unsynced = Unsynced::find(&root, &disk)?;
+        let unsynced = Unsynced::find(&root, &disk).map_err(|source| StoreError::Disk {
+            doing: "read",
+            path: Unsynced::path(&root),
+            source,
+        })?;
         let disk = unsynced.watched();
         let (abort, is_abort_there) = AbortFile::find(&root, &disk);
         let has_failed_sync = unsynced.found().is_some();
@@ -54,7 +56,7 @@ impl Store {
         let index_dir = options.index.as_ref().map(|index| index.dir.as_path());
         let files_again =
             if has_failed_sync { again::write_files(&root, index_dir, &*disk, &mut found.findings)? } else { 0 };
-        let sync = JournalSync::of(options.flush, options.flush_interval);
+        let sync = options.flush.journal_sync(options.flush_interval);
         let journal_options = JournalOptions { sync, ..options.journal.clone() };
         let journal_dir = root.join("journal");
         let (mut checkpoint, marks) = Checkpoint::open(&*disk, &root)?;

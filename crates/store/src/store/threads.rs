@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
+use disk::{turns, worker};
+use journal::Journal;
 use tracing::{error, info, warn};
 
 use super::{DELETION_PATIENCE, Shared, Store};
@@ -13,10 +15,9 @@ use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::fullness::with_remedy;
 use crate::index::KeyIndex;
-use crate::journal::Journal;
 use crate::queue_log::{Flushed, QueueError};
 use crate::resume::Mark;
-use crate::{flush, governor, index, pool, prepare, retention, turns, worker};
+use crate::{flush, governor, index, pool, prepare, retention};
 
 /// How long the `queues` thread waits for a call when there is nothing to write.
 const QUEUES_REST: Duration = Duration::from_secs(60);

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::disk::{Disk, DiskFile, OpenHow};
+use disk::{Disk, DiskFile, OpenHow};
+
 use crate::error::StoreError;
 
 const FILE_BYTES: u64 = 4096;

@@ -11,9 +11,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use disk::{Disk, DiskFile, OpenHow, sync_or_end};
 use protocol::LogOffset;
 
-use crate::disk::{Disk, DiskFile, OpenHow, sync_or_end};
 use crate::error::StoreError;
 
 /// Bytes of a unit.

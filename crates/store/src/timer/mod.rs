@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use disk::{Disk, DiskFile, sync_or_end};
 use protocol::LogOffset;
 
 pub use checkpoint::{TIMER_MARKS_BYTES, TimerMarks};
@@ -27,7 +28,6 @@ pub(crate) use rebuild::is_in_its_slot;
 pub use turned::Turned;
 pub use wheel::TIMER_SLOTS_AHEAD;
 
-use crate::disk::{Disk, DiskFile, sync_or_end};
 use crate::error::StoreError;
 use checkpoint::Checkpoint;
 use log::{Log, UNIT_BYTES};

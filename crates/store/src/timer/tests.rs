@@ -1,5 +1,6 @@
+use disk::RealDisk;
+
 use super::*;
-use crate::disk::RealDisk;
 use protocol::record::{self, RecordDraft, Scanned};
 use std::os::unix::fs::FileExt;
 use std::path::Path;

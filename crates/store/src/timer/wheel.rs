@@ -11,8 +11,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use disk::{Disk, DiskFile, OpenHow};
+
 use super::TimerOptions;
-use crate::disk::{Disk, DiskFile, OpenHow};
 use crate::error::StoreError;
 
 /// RocketMQ's `slotsTotal`: so many ticks ahead have slots of their own, seven days of seconds.
@@ -217,8 +218,9 @@ impl Wheel {
 
 #[cfg(test)]
 mod tests {
+    use disk::RealDisk;
+
     use super::*;
-    use crate::disk::RealDisk;
 
     fn wheel(dir: &Path) -> Wheel {
         let options = TimerOptions {

@@ -12,7 +12,7 @@ use store::{Boundary, Landed, RecordBatch, Recovered, Store, StoreOptions, TagsC
 use crate::support::*;
 
 fn open_batches(root: &Path) -> (Arc<Store>, Recovered) {
-    let batch_topics: fn(&store::Journal) -> HashSet<String> = |_| HashSet::from([TOPIC.to_owned()]);
+    let batch_topics: fn(&journal::Journal) -> HashSet<String> = |_| HashSet::from([TOPIC.to_owned()]);
     try_open(StoreOptions { batch_queue_file_bytes: 46 * 20, batch_topics: Some(batch_topics), ..options(root) })
         .unwrap()
 }

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use disk::Disk;
 use proptest::prelude::*;
 use protocol::light;
 use protocol::properties::{PropertiesWriter, name};
 use protocol::record::{self, RecordDraft};
 use protocol::sys_flag;
-use store::disk::Disk;
 use store::{Recovered, RecoveryOptions, Store, StoreEnv, StoreError, StoreOptions};
 
 use crate::support::*;

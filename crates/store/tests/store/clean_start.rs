@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use store::disk::Disk;
+use disk::Disk;
 use store::{Store, StoreEnv};
 
 use crate::support::*;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use disk::turns::Turns;
+use disk::{Disk, DiskUse};
 use env::{Clock, Random, TimeMs};
-use store::disk::Disk;
-use store::turns::Turns;
-use store::{AppendError, DiskUse, FlushMode, NotWritable, ReadStatus, RecordBatch, Store, StoreEnv, StoreOptions};
+use store::{AppendError, FlushMode, NotWritable, ReadStatus, RecordBatch, Store, StoreEnv, StoreOptions};
 
 use crate::support::*;
 
@@ -316,7 +316,7 @@ fn a_change_does_not_wait_for_the_sync_of_those_before_it() {
     let disk = FaultyDisk::new();
     let (store, _) = open_on(&disk, options(dir.path()));
     let journal = store.journal();
-    let put = |value: u8| journal.put(store::journal::TableId(1), b"key", &[value]);
+    let put = |value: u8| journal.put(journal::TableId(1), b"key", &[value]);
     disk.stall();
     let first = put(1);
     assert!(journal.written().wait_until(first, deadline()));
@@ -380,7 +380,7 @@ fn with_sync_flush_that_is_set_while_running_changes_of_state_are_synced_before_
     let hour = Duration::from_secs(3_600);
     let (store, _) = try_open(StoreOptions { flush_interval: hour, ..options(dir.path()) }).unwrap();
     let change = |key: &[u8]| {
-        let position = store.journal().put(store::journal::TableId(1), key, b"value");
+        let position = store.journal().put(journal::TableId(1), key, b"value");
         assert!(store.journal().written().wait_until(position, deadline()));
         store.journal().stats().syncs
     };

@@ -200,7 +200,7 @@ fn the_mark_of_a_deleted_topic_goes_with_the_last_of_its_messages() {
     let (store, _) = open_on(&disk, options);
     let marks = || {
         let mut count = 0;
-        store.journal().load(store::journal::TableId(251), |_, _| count += 1);
+        store.journal().load(journal::TableId(251), |_, _| count += 1);
         count
     };
     let mut now = 1_700_000_000_000;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use store::disk::Disk;
+use disk::Disk;
 use store::{Recovered, RecoveryOptions, Store, StoreOptions};
 
 use crate::support::*;

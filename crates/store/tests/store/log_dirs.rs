@@ -453,7 +453,7 @@ fn a_log_that_cannot_go_on_or_is_not_all_there_is_refused_by_name() {
     fill(&store, 3);
     store.close().unwrap();
     let refusal = |options: StoreOptions, disk: &Arc<FaultyDisk>| {
-        let env = store::StoreEnv { disk: Arc::clone(disk) as Arc<dyn store::disk::Disk>, ..store::StoreEnv::real() };
+        let env = store::StoreEnv { disk: Arc::clone(disk) as Arc<dyn disk::Disk>, ..store::StoreEnv::real() };
         Store::open(options, env).map(|_| ()).unwrap_err().to_string()
     };
 

@@ -3,9 +3,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use disk::Disk;
 use env::TimeMs;
 use protocol::{LogOffset, record};
-use store::disk::Disk;
 use store::{AppendError, FlushMode, ReadStatus, RecordBatch, Retention, Store, StoreEnv, StoreOptions};
 
 use crate::support::*;

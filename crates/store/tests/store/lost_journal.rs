@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use store::journal::TableId;
+use journal::TableId;
 use store::look::{Known, Look};
 
 use crate::support::*;

@@ -80,7 +80,7 @@ fn nothing_is_seen_before_it_is_written_and_a_standing_device_holds_up_nobody_el
     assert_eq!(store.offset_by_time(&queue, 1_700_000_000_000, Boundary::Lower).unwrap(), 0);
     assert_eq!(store.offset_by_time(&queue, 1_700_000_000_001, Boundary::Lower).unwrap(), 1);
     // The journal, and questions by key, go on.
-    let position = store.journal().put(store::journal::TableId(9), b"key", b"value");
+    let position = store.journal().put(journal::TableId(9), b"key", b"value");
     assert!(store.journal().written().wait_until(position, deadline()));
     let query = KeyQuery { topic: TOPIC.into(), key: "k".into(), kind: KeyKind::Key, max: 32, begin: 0, end: i64::MAX };
     assert!(store.query(&query).unwrap().found.is_empty());

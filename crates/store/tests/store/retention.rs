@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use disk::Disk;
 use env::{Clock, ManualClock, Random, TimeMs};
 use protocol::LogOffset;
-use store::disk::Disk;
 use store::{AppendError, HourOfDay, NotWritable, ReadStatus, RecordBatch, Retention, Store, StoreEnv, StoreOptions};
 
 use crate::support::*;

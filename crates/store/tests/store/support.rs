@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use disk::{DirEntry, Disk, DiskFile, DiskUse, OpenHow, RealDisk};
 use env::TimeMs;
 use memmap2::MmapRaw;
 use parking_lot::{Condvar, Mutex};
 use protocol::record::{self, RecordDraft, Scanned};
-use store::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 use store::{
-    AppendError, DiskUse, FlushMode, Landed, LogSlice, Read, ReadLimits, RecordBatch, Recovered, RecoveryOptions,
-    Retention, Store, StoreEnv, StoreError, StoreOptions, TagsCode,
+    AppendError, FlushMode, Landed, LogSlice, Read, ReadLimits, RecordBatch, Recovered, RecoveryOptions, Retention,
+    Store, StoreEnv, StoreError, StoreOptions, TagsCode,
 };
 
 pub const SEGMENT: u64 = 64 << 10;

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use disk::turns::{InCharge, Turns};
+use disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
 use env::{Clock, ManualClock, Random, TimeMs};
+use journal::TableId;
 use memmap2::MmapRaw;
 use parking_lot::Mutex;
-use store::disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
-use store::journal::TableId;
-use store::turns::{InCharge, Turns};
 use store::{
     FlushMode, IndexOptions, KeyKind, KeyQuery, RecordBatch, Recovered, Store, StoreEnv, StoreOptions, TagsCode,
 };

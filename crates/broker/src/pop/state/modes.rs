@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use config::{BrokerSettings, RequestMode};
+use journal::Table;
 use parking_lot::Mutex;
 use protocol::body::{MessageRequestMode, MessageRequestModes, SetMessageRequestMode};
 use protocol::names;
 use store::Store;
-use store::journal::Table;
 
 use crate::offsets::SEPARATOR;
 use crate::tables::{self, Keeper};

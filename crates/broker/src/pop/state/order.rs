@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use journal::Table;
 use parking_lot::Mutex;
 use protocol::names;
 use serde::{Deserialize, Serialize};
 use store::Store;
-use store::journal::Table;
 
 use super::handle::{self, Origin};
 use super::ledger::{LEASE_MESSAGES_MAX, QueueRef};

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hashbrown::HashSet;
+use journal::Journal;
 use parking_lot::Mutex;
 use protocol::properties::name;
 use protocol::{LogOffset, names};
-use store::{Journal, RecordAt};
+use store::RecordAt;
 
 use super::super::agenda::{Entry, Kind};
 use super::super::{asked, deletes, out_ms};
