@@ -66,6 +66,8 @@ pub(crate) fn flush(shared: &Shared) {
         if to == end {
             shared.flushed_timestamp.fetch_max(timestamp, Ordering::Release);
         }
+        // Before and after, as in `pool::commit`.
+        shared.confirmed.raise_to(shared.log.end.get(), to);
         shared.flushed.advance(to);
         shared.confirm();
         shared.resume.flushed_to(to, NOTED_EVERY);

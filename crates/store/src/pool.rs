@@ -210,8 +210,10 @@ pub(crate) fn commit(shared: &Shared) {
         segment.publish(end);
         // First the buffer, then the end: who found the pool full waits for the end.
         pool.give_back(bytes, count);
+        // Before the end: whoever hears that it is written may see it. And after it: the mode may have changed between.
+        shared.confirmed.raise_written(end);
         log.end.advance(end);
-        shared.confirmed.raise_written(&log.end);
+        shared.confirmed.raise_written(end);
         shared.flush_bell.call();
     }
     // First the end, then the time: see `flush`.

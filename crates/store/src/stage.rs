@@ -85,12 +85,10 @@ impl Confirmed {
         (before & bit != 0) != is_asked
     }
 
-    /// The log is written further. If more is asked for, that follows later and raises the mark.
-    pub fn raise_written(&self, written: &Watermark) {
-        // First the end, then the mode, as in `raise`.
-        let end = written.get();
+    /// The log is written up to here. If more is asked for, that follows later and raises the mark.
+    pub fn raise_written(&self, written: u64) {
         if self.asked.load(Ordering::SeqCst) == 0 {
-            self.mark.advance(end);
+            self.mark.advance(written);
         }
     }
 
@@ -99,8 +97,14 @@ impl Confirmed {
         // Pairs with itself, and with the SeqCst in `raise_written`: of two threads that have each raised a stage, or changed the mode, the
         // later one sees both. With anything weaker each could miss the other, and the mark would stay too low.
         fence(Ordering::SeqCst);
+        self.raise_to(written.get(), flushed.get());
+    }
+
+    /// The same with stages that are known, also before their watermarks say so: whoever hears of a stage finds the mark raised. As the mode
+    /// may change between, [`Confirmed::raise`] follows.
+    pub fn raise_to(&self, written: u64, flushed: u64) {
         // First the stages, then the mode: a mode that asks for less was in force when the log had come so far.
-        let (written, flushed, replicated) = (written.get(), flushed.get(), self.replicated.get());
+        let replicated = self.replicated.get();
         let asked = self.asked.load(Ordering::SeqCst);
         let own = if asked & DEVICE == 0 { written } else { flushed };
         self.mark.advance(if asked & REPLICAS == 0 { own } else { own.min(replicated) });
@@ -126,7 +130,7 @@ mod tests {
         // Consumers keep what they could see, and get no more before the device has it.
         assert_eq!((raised(Some((DEVICE, true))), confirmed.stage()), (10, Stage::Flushed));
         written.advance(40);
-        confirmed.raise_written(&written);
+        confirmed.raise_written(written.get());
         flushed.advance(5);
         assert_eq!(raised(None), 10);
         flushed.advance(30);
@@ -141,7 +145,7 @@ mod tests {
         assert_eq!(raised(None), 40);
         // Without the device the replicas remain.
         written.advance(60);
-        confirmed.raise_written(&written);
+        confirmed.raise_written(written.get());
         assert_eq!((raised(Some((DEVICE, false))), confirmed.stage()), (45, Stage::Replicated));
         assert_eq!((raised(Some((REPLICAS, false))), confirmed.stage()), (60, Stage::Written));
     }
@@ -157,7 +161,7 @@ mod tests {
                 scope.spawn(|| {
                     for end in first..first + END {
                         written.advance(end);
-                        confirmed.raise_written(&written);
+                        confirmed.raise_written(written.get());
                     }
                 });
                 for stage in [&flushed, &confirmed.replicated] {

@@ -30,7 +30,7 @@ impl Store {
                 if let Some(last) = batch.landed().last() {
                     shared.last_timestamp.fetch_max(last.store_timestamp, Ordering::Release);
                 }
-                shared.confirmed.raise_written(&shared.log.end);
+                shared.confirmed.raise_written(shared.log.end.get());
                 shared.flush_bell.call();
                 appended
             }
