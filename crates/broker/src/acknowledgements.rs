@@ -10,11 +10,11 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use std::time::Duration;
 
+use disk::Watermark;
 use net::{Debt, Outgoing};
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
-use store::watermark::Watermark;
 use store::{ConsumeQueue, Landed, Stage};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::timeout;

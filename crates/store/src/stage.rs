@@ -4,8 +4,9 @@
 
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 
+use disk::Watermark;
+
 use crate::options::FlushMode;
-use crate::watermark::Watermark;
 
 /// How far a record has come. What waits for several stages waits for the latest of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
