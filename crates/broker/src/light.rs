@@ -1,7 +1,8 @@
-//! Light queues: queues beside its own that a message stands in, named in its property `INNER_MULTI_DISPATCH` (`enableLmq`,
-//! `enableMultiDispatch`).
+//! Light queues: queues beside its own that a message stands in, named in its property
+//! `INNER_MULTI_DISPATCH` (`enableLmq`, `enableMultiDispatch`).
 //!
-//! Each looks to clients like a topic with one queue; `topics/light.rs` has the topics of those that are in use.
+//! Each looks to clients like a topic with one queue; `topics/light.rs` has the topics of those
+//! that are in use.
 
 use std::sync::Arc;
 

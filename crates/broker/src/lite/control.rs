@@ -1,4 +1,5 @@
-//! Which clients want which lite topics: 200071, sent by whoever speaks for them (Apache's proxy), and 200079.
+//! Which clients want which lite topics: 200071, sent by Apache's proxy, which speaks for them, and
+//! 200079.
 
 use std::sync::Arc;
 

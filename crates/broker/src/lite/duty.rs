@@ -1,5 +1,6 @@
-//! What of lite topics runs by itself: rings alarms, looks for what clients may lack, and gives what a silent client was told of to others.
-//! `life.rs` removes lite topics and subscriptions whose time is over.
+//! What of lite topics runs by itself: rings alarms, looks for what clients may lack, and gives
+//! what a silent client was told of to others. `life.rs` removes lite topics and subscriptions
+//! whose time is over.
 
 use std::cell::LazyCell;
 use std::collections::BTreeSet;

@@ -1,8 +1,10 @@
-//! Lite topics: very many small topics within a topic of type LITE, each of them a light queue `%LMQ%$parent$lite`.
+//! Lite topics: very many small topics within a topic of type LITE, each of them a light queue
+//! `%LMQ%$parent$lite`.
 //!
-//! A message names its lite topic in `__LITE_TOPIC`. Clients of a group that is bound to the parent topic say which lite topics they
-//! want (`control.rs`, `state.rs`) and are told which of these have something (`offer.rs`, `duty.rs`), for their pops; operators look at
-//! it (`figures.rs`); one that has been silent for the time that its parent states is removed (`duty/life.rs`).
+//! A message names its lite topic in `__LITE_TOPIC`. Clients of a group that is bound to the parent
+//! topic say which lite topics they want (`control.rs`, `state.rs`) and are told which of these
+//! have something (`offer.rs`, `duty.rs`), for their pops; operators look at it (`figures.rs`); one
+//! that has been silent for the time that its parent states is removed (`duty/life.rs`).
 
 mod control;
 mod duty;

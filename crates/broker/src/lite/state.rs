@@ -1,9 +1,10 @@
-//! Who subscribes to which lite topics, and who is told of what comes to them.
+//! Which clients subscribe to which lite topics, and which of them are told of what comes to these.
 //!
-//! An append tells one subscriber of each group, under the lock of the subscriptions, and wakes a pop of it. Nothing is lost between an
-//! append and a new subscription: who appends publishes first and looks at the table afterwards, who subscribes looks at the queue
-//! afterwards. A lite topic is popped in order, so what is behind an open batch is told when that is acknowledged, or over: the alarms
-//! in `turns.rs`.
+//! An append tells one subscriber of each group, under the lock of the subscriptions, and wakes a
+//! pop of it. Nothing is lost between an append and a new subscription: an append publishes first
+//! and looks at the table afterwards, a subscription is entered first and looks at the queue
+//! afterwards. A lite topic is popped in order, so what is behind an open batch is told when that
+//! is acknowledged, or over: the alarms in `turns.rs`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The turn to pop from a queue: one at a time, and whoever missed it is woken when it ends.
+//! The turn to pop from a queue: one pop at a time, and one that missed it is woken when it ends.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::state::ledger::{PopQueue, QueueName, QueueRef};
 use crate::hold::Hold;
 use crate::offsets::KeyRef;
 
-/// A turn to pop from a queue; ends when dropped, and wakes one who has missed it.
+/// A turn to pop from a queue; ends when dropped, and wakes a pop that has missed it.
 pub(super) struct Claim {
     pops: Arc<Pops>,
     hold: Arc<Hold>,
@@ -33,7 +33,8 @@ impl Drop for Claim {
     }
 }
 
-/// Where those wait who can pop a queue, and the queue as they name it. What is in a retry topic is for everybody who pops its topic.
+/// Where the pops of a queue wait, and the queue as they name it. What is in a retry topic is for
+/// everybody who pops its topic.
 pub(super) fn waits_for(name: QueueRef<'_>) -> (KeyRef<'_>, Option<i32>) {
     let topic = origin_topic(name.topic, name.group);
     (KeyRef { group: name.group, topic }, (topic == name.topic).then_some(name.queue_id))

@@ -1,8 +1,10 @@
-//! Pop consumption: the broker hands out messages on lease, and gives those that are not acknowledged in time to the group again.
+//! Pop consumption: the broker hands out messages on lease, and gives those that are not
+//! acknowledged in time to the group again.
 //!
-//! `state.rs` keeps who has what. `take.rs` pops, `lite.rs` pops lite topics, `ack.rs` ends leases, `look.rs` looks without a lease,
-//! `mode.rs` says how groups get messages. `wait.rs` parks pops that find nothing. `duty.rs` takes back what is over, and `apache.rs`
-//! takes check-points over from Apache and hands them back.
+//! `state.rs` keeps who has what. `take.rs` pops, `lite.rs` pops lite topics, `ack.rs` ends leases,
+//! `look.rs` looks without a lease, `mode.rs` sets how groups get messages. `wait.rs` parks pops
+//! that find nothing. `duty.rs` takes back what is over, and `apache.rs` takes check-points over
+//! from Apache and hands them back.
 
 mod ack;
 mod apache;

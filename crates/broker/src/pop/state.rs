@@ -1,8 +1,10 @@
-//! All that the broker keeps of pops: leases, open batches, and how groups get the messages of a topic. Without a clock and a socket.
+//! All that the broker keeps of pops: leases, open batches, and how groups get the messages of a
+//! topic. Without a clock and a socket.
 //!
-//! Who has what is in the ledger (`ledger.rs`, a state machine without a clock) and in the journal, a row a lease, put there under the
-//! ledger's lock and together with the group's offset: whatever a crash leaves of the journal, a message that is not done with is on one
-//! lease or ahead of its group.
+//! Who has what is in the ledger (`ledger.rs`, a state machine without a clock) and in the journal,
+//! a row a lease, put there under the ledger's lock and together with the group's offset: whatever
+//! a crash leaves of the journal, a message that is not done with is on one lease or ahead of its
+//! group.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -117,7 +119,8 @@ impl Pops {
         Duration::from_millis(due.saturating_sub(now).max(0) as u64)
     }
 
-    /// When the open batch of a lite topic is over, if a group may not pop it before. Otherwise `None`.
+    /// When the open batch of a lite topic is over, if a group may not pop it before. Otherwise
+    /// `None`.
     pub(crate) fn lite_blocked_until(&self, group: &str, queue: &str, now: i64) -> Option<i64> {
         self.orders.blocked_until(QueueRef { group, topic: queue, queue_id: 0 }, None, now)
     }
@@ -162,7 +165,8 @@ impl Pops {
         queue
     }
 
-    /// The turn to pop from a queue, unless somebody else has it. Whoever gets it ends it with [`Pops::release`].
+    /// The turn to pop from a queue, unless somebody else has it. A caller that gets it ends it
+    /// with [`Pops::release`].
     pub(in crate::pop) fn claim(&self, name: QueueRef<'_>) -> Option<PopQueue> {
         let mut ledger = self.ledger.lock();
         let queue = self.number(&mut ledger, name);
@@ -174,8 +178,8 @@ impl Pops {
         self.ledger.lock().release(queue)
     }
 
-    /// Adds a lease that another broker gave out, with the places that are done with. Nobody's limit counts: what was given out has to come
-    /// again. Nothing changes if the lease is known.
+    /// Adds a lease that another broker gave out, with its offsets that are done with. Nobody's
+    /// limit counts: what was given out has to come again. Nothing changes if the lease is known.
     pub(in crate::pop) fn take_in(&self, name: QueueRef<'_>, pop_time: i64, start: u64, lease: Lease, done: &[u64]) {
         let mut ledger = self.ledger.lock();
         let id = LeaseId { queue: self.number(&mut ledger, name), pop_time, start };
@@ -209,7 +213,8 @@ impl Pops {
         count
     }
 
-    /// Whether somebody has the turn to pop from a queue, for one who waits for it: the end of that turn wakes him.
+    /// Whether somebody has the turn to pop from a queue, asked for a pop that waits: the end of
+    /// that turn wakes it.
     pub(in crate::pop) fn is_missed(&self, name: QueueRef<'_>) -> bool {
         let mut ledger = self.ledger.lock();
         ledger.find(name).is_some_and(|queue| ledger.miss(queue))

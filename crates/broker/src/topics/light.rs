@@ -1,5 +1,6 @@
-//! Topics of light queues. There may be very many of these queues, so none is in the table of topics, in the journal or at a name server: what
-//! is known of one is its consume queue, and while somebody uses it, a [`Topic`] of its own.
+//! Topics of light queues. There may be very many of these queues, so none is in the table of
+//! topics, in the journal or at a name server: what is known of one is its consume queue, and while
+//! somebody uses it, a [`Topic`] of its own.
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
@@ -16,8 +17,8 @@ const SWEPT_FROM: usize = 1024;
 
 /// The topics of light queues that are in use: by a pull that waits, or a request.
 pub(crate) struct LightTopics {
-    /// Taken before nothing, and by whoever has just appended to a light queue: a pull is parked on a topic that is found here, or has
-    /// put it here before it looks at the queue.
+    /// Nothing is taken inside. An append to a light queue takes it afterwards: a pull is parked on
+    /// a topic that is found here, or has put it here before it looks at the queue.
     used: Mutex<Used>,
 }
 
@@ -53,12 +54,14 @@ impl LightTopics {
         self.used.lock().topics.remove(name)?.upgrade()
     }
 
-    /// Shows the topics of those of the queues that somebody may wait on. Called after they were appended to.
+    /// Shows the topics of those of the queues that somebody may wait on. Called after they were
+    /// appended to.
     pub(crate) fn for_used(&self, queues: &[Arc<ConsumeQueue>], shown: impl FnMut(Arc<Topic>)) {
         if queues.is_empty() {
             return;
         }
-        // Who waits has opened his lane, with a fence, before he looked at the queue: either we see it, or he the message.
+        // A pull that waits has opened its lane, with a fence, before it looked at the queue:
+        // either we see the lane, or it sees the message.
         fence(Ordering::SeqCst);
         let used = self.used.lock();
         queues.iter().filter_map(|queue| used.topics.get(queue.topic())?.upgrade()).for_each(shown);
