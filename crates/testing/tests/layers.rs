@@ -62,7 +62,19 @@ const BROKER: &[(&str, &str, &[&str])] = &[
     (
         "broker",
         "the struct, a connection's session, threads beside the workers",
-        &["beside", "broker", "cold", "inbox", "journal", "limits", "offsets::after_loss", "parked", "session"],
+        &[
+            "beside",
+            "broker",
+            "cold",
+            "inbox",
+            "journal",
+            "limits",
+            "offsets::after_loss",
+            "parked",
+            "parts",
+            "sends",
+            "session",
+        ],
     ),
     (
         "write",
@@ -75,7 +87,6 @@ const BROKER: &[(&str, &str, &[&str])] = &[
             "light",
             "minutes",
             "order_lock",
-            "parts",
             "placement",
             "repeats",
         ],
@@ -134,7 +145,6 @@ const UPWARD: &[(&str, &str)] = &[
     ("broker", "transaction"),
     ("broker", "upkeep"),
     ("light", "lite::dispatch"),
-    ("session", "append"),
     ("static_topic::forward", "register"),
     ("topics", "light"),
     ("topics", "lite::dispatch"),
@@ -142,7 +152,7 @@ const UPWARD: &[(&str, &str)] = &[
 
 /// Modules in the largest circle of a crate, where that is more than [`CIRCLE_MAX`]. A crate whose circle has become smaller fails too, until its
 /// line says so.
-const CIRCLES: &[(&str, usize)] = &[("broker", 80), ("client", 15), ("config", 10), ("protocol", 15), ("store", 69)];
+const CIRCLES: &[(&str, usize)] = &[("broker", 81), ("client", 15), ("config", 10), ("protocol", 15), ("store", 69)];
 
 /// Modules in the largest circle of a crate that has no line of its own.
 const CIRCLE_MAX: usize = 7;
