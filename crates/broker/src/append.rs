@@ -20,7 +20,7 @@ use crate::broker::Broker;
 use crate::falls::Cause;
 use crate::hold::Lane;
 use crate::refusal::{Refusal, SOON};
-use crate::sends::{Answer, Counted};
+use crate::sends::{Answer, Counted, Sends};
 use crate::session::{Late, Session};
 
 /// How often it looks whether waiting still makes sense.
@@ -150,6 +150,19 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
         },
         durable_after,
     );
+}
+
+/// Gives up what was gathered and is not appended, when the connection ends in the middle of a burst: others that want to send or end the
+/// same must not wait for it.
+pub(crate) fn give_up(broker: &Broker, sends: &mut Sends) {
+    let landed = sends.batch.landed();
+    broker.transactions.settle(&broker.store, &mut sends.endings, landed);
+    for receipt in &sends.receipts.list {
+        if let Some(claim) = &receipt.claim {
+            broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));
+        }
+    }
+    sends.clear();
 }
 
 /// Takes back what was gathered from record number `first` on, if no file of the log can hold it: left in the batch, it would cost all that

@@ -15,7 +15,6 @@ use store::{ConsumeQueue, Landed, RecordBatch};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::answer::{recall_extra, reply_extra};
-use crate::broker::Broker;
 use crate::hold::{Lane, ParkedPull};
 use crate::ids::Ids;
 use crate::parts::{Part, Stored};
@@ -397,19 +396,6 @@ impl Sends {
         if !self.lanes.iter().rev().take(8).any(|known| Arc::ptr_eq(known, &lane)) {
             self.lanes.push(lane);
         }
-    }
-
-    /// Gives up what was gathered and is not appended, when the connection ends in the middle of a burst: who else wants to send or end the same
-    /// must not wait for us.
-    pub(crate) fn give_up(&mut self, broker: &Broker) {
-        let landed = self.batch.landed();
-        broker.transactions.settle(&broker.store, &mut self.endings, landed);
-        for receipt in &self.receipts.list {
-            if let Some(claim) = &receipt.claim {
-                broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));
-            }
-        }
-        self.clear();
     }
 
     pub(crate) fn clear(&mut self) {
