@@ -19,12 +19,12 @@ use store::{ConsumeQueue, Landed, Stage};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::timeout;
 
-use crate::append::{Answer, Receipts};
 use crate::broker::Broker;
 use crate::durability;
 use crate::falls::Cause;
 use crate::hold::{Lane, ParkedPull, Work};
 use crate::inbox::{Errand, Inbox};
+use crate::sends::{Answer, Receipts};
 use crate::session::JOURNAL_TIMEOUT;
 
 /// How often the task looks who is late, where the device is.

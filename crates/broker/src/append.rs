@@ -5,40 +5,24 @@
 //! wait there. Which stage it is, `durability.rs` says for each send. With a write pool (`transientStorePoolEnable`) all bursts go there,
 //! since none is stored before the pool's thread has written it.
 
-use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::BrokerSettings;
-use env::TimeMs;
 use net::{Outgoing, ReplyTo};
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
-use protocol::message_id::offset_message_ids;
 use protocol::record::RecordDraft;
-use protocol::request::{RecallMessageReply, SendReply};
-use store::{AppendError, ConsumeQueue, Landed, MessageKeys, NotWritable, RecordBatch, Stage, TagsCode};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use store::{AppendError, ConsumeQueue, MessageKeys, NotWritable, RecordBatch, Stage, TagsCode};
 use tokio::time::timeout;
 
 use crate::acknowledgements::Unflushed;
-use crate::answer::{recall_extra, reply_extra};
 use crate::broker::Broker;
 use crate::falls::Cause;
-use crate::hold::{Lane, ParkedPull};
-use crate::ids::Ids;
-use crate::parts::{Part, Stored};
+use crate::hold::Lane;
 use crate::refusal::{Refusal, SOON};
+use crate::sends::{Answer, Counted, Sends};
 use crate::session::{Late, Session};
-use crate::stats::MessageType;
-use crate::topics::Topic;
-use crate::topics::logical::Logical;
-use crate::topics::mapping::Mapping;
 
-/// A burst of sends is appended at the latest when it has gathered this much: what is not appended cannot be answered.
-const GATHERED_BYTES_MAX: usize = 4 << 20;
-/// And this many records.
-const GATHERED_RECORDS_MAX: usize = 4096;
 /// How often it looks whether waiting still makes sense.
 const ROOM_STEP: Duration = Duration::from_millis(100);
 
@@ -48,396 +32,6 @@ const NOT_AVAILABLE: &str = "service not available now. It may be caused by one 
 
 /// Apache's sentence where no buffer of the write pool is free.
 const REJECTED: &str = "[REJECTREQUEST]system busy, start flow control for a while.";
-
-/// What a receipt is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// One message.
-    Send,
-    /// One message that waits for its time: its text is the unique key, a line break and the handle that takes it back.
-    Timer,
-    /// Several, with one answer.
-    Batch,
-    /// Several in one record.
-    InnerBatch,
-    /// A timer message is taken back (370).
-    Recall,
-    /// What is answered with a code alone: a message that a consumer gave back (36), the end of a transaction (37).
-    Plain,
-    /// The reply to a request (324): its answer is about the push to whom it is for, whatever becomes of the record.
-    Reply,
-}
-
-/// The answer that is owed for records of a batch.
-#[derive(Clone, Debug)]
-pub(crate) struct Receipt {
-    pub(crate) reply_to: ReplyTo,
-    pub(crate) kind: Kind,
-    /// For the answer.
-    pub(crate) queue_id: i32,
-    /// Which records of the batch.
-    pub(crate) records: Range<usize>,
-    /// Where the unique key stands among the receipts' text; for a reply, why it did not get to whom it is for.
-    pub(crate) text: Range<usize>,
-    /// Is answered when its records have come to this stage.
-    pub(crate) stage: Stage,
-    /// Its name in the window of repeated sends.
-    pub(crate) claim: Option<Arc<str>>,
-    /// It is for a part of a request, of which there are several: `None` where a receipt is made, and filled in by [`Receipts::push`].
-    pub(crate) part: Option<Part>,
-}
-
-/// Receipts of one batch, with the text that they need after the requests are gone.
-#[derive(Default)]
-pub(crate) struct Receipts {
-    list: Vec<Receipt>,
-    text: String,
-    /// Of sends to static topics: the first record of each, and the logical queue that its answer speaks of.
-    logical: Vec<(usize, Logical)>,
-    /// Mappings by which messages that waited were given their queues: held until all of this is stored.
-    held: Vec<Arc<Mapping>>,
-    /// The latest stage that one of them asks for.
-    pub(crate) stage: Stage,
-    /// The part of a request that is being gathered.
-    part: Option<Part>,
-}
-
-impl Receipts {
-    /// Notes that what is gathered next is for this part of a request.
-    pub(crate) fn begin_part(&mut self, part: Part) {
-        self.part = Some(part);
-    }
-
-    /// The part that was begun, for whoever answers it; nothing if its receipt has it already, or if there is none.
-    pub(crate) fn take_part(&mut self) -> Option<Part> {
-        self.part.take()
-    }
-
-    /// Keeps a text for the answer.
-    pub(crate) fn keep(&mut self, text: &str) -> Range<usize> {
-        let start = self.text.len();
-        self.text.push_str(text);
-        start..self.text.len()
-    }
-
-    /// Keeps the client's unique key, or makes one.
-    pub(crate) fn keep_uniq_key(&mut self, uniq_key: &str, ids: &Ids) -> Range<usize> {
-        if !uniq_key.is_empty() {
-            return self.keep(uniq_key);
-        }
-        let start = self.text.len();
-        ids.write(&mut self.text);
-        start..self.text.len()
-    }
-
-    /// Adds the handle that takes a message back to the unique key that was kept last.
-    pub(crate) fn keep_handle(&mut self, kept: &mut Range<usize>, write: impl FnOnce(&mut String, &str)) {
-        let uniq_key = self.text[kept.clone()].to_owned();
-        self.text.push('\n');
-        write(&mut self.text, &uniq_key);
-        kept.end = self.text.len();
-    }
-
-    /// Drops what was kept last.
-    pub(crate) fn forget(&mut self, kept: Range<usize>) {
-        self.text.truncate(kept.start);
-    }
-
-    pub(crate) fn text(&self, kept: &Range<usize>) -> &str {
-        &self.text[kept.clone()]
-    }
-
-    pub(crate) fn push(&mut self, receipt: Receipt) {
-        let part = self.take_part();
-        self.stage = self.stage.max(receipt.stage);
-        self.list.push(Receipt { part, ..receipt });
-    }
-
-    /// Holds a mapping until all of this is stored.
-    pub(crate) fn hold(&mut self, mapping: Option<Arc<Mapping>>) {
-        self.held.extend(mapping);
-    }
-
-    /// Notes the logical queue that the send whose first record this is was for.
-    pub(crate) fn keep_logical(&mut self, first: usize, logical: Logical) {
-        self.logical.push((first, logical));
-    }
-
-    /// What a producer is told of the queue and offset of its message.
-    fn place_of(&self, receipt: &Receipt, first: &Landed) -> (i32, i64) {
-        let physical = first.queue_offset as i64;
-        // Nearly always empty. In the order of the records, because receipts are gathered in that order.
-        match self.logical.binary_search_by_key(&receipt.records.start, |(first, _)| *first) {
-            Ok(at) => (self.logical[at].1.queue_id(), self.logical[at].1.offset(physical)),
-            Err(_) => (receipt.queue_id, physical),
-        }
-    }
-
-    /// Takes all of it, for a burst that waits. The next one is expected to be of its size, and need not grow to it step by step.
-    fn take(&mut self) -> Receipts {
-        let (list, text) = (Vec::with_capacity(self.list.len()), String::with_capacity(self.text.len()));
-        std::mem::replace(self, Receipts { list, text, ..Receipts::default() })
-    }
-
-    fn clear(&mut self) {
-        self.list.clear();
-        self.stage = Stage::Written;
-        self.logical.clear();
-        self.held.clear();
-        self.text.clear();
-    }
-
-    /// The stage that comes next of those that are asked for, from this one on.
-    pub(crate) fn next_stage(&self, from: Stage) -> Option<Stage> {
-        self.list.iter().map(|receipt| receipt.stage).filter(|stage| *stage >= from).min()
-    }
-
-    /// Answers all that ask for one of these stages.
-    pub(crate) fn reply_to(
-        &self,
-        stages: impl RangeBounds<Stage>,
-        landed: &[Landed],
-        answer: &Answer<'_>,
-        ids: &mut String,
-        out: &mut Outgoing,
-    ) {
-        for receipt in self.list.iter().filter(|receipt| stages.contains(&receipt.stage)) {
-            self.reply(receipt, landed, answer, ids, out);
-        }
-    }
-
-    /// Writes one answer.
-    fn reply(&self, receipt: &Receipt, landed: &[Landed], answer: &Answer<'_>, ids: &mut String, out: &mut Outgoing) {
-        let records = &landed[receipt.records.clone()];
-        let text = self.text(&receipt.text);
-        if receipt.kind == Kind::Recall && !answer.is_stored {
-            let late = Refusal::new(answer.code, answer.remark.unwrap_or_default());
-            return self.refuse(receipt, &late, answer.settings, out);
-        }
-        if receipt.kind == Kind::Recall {
-            // Stored is taken back, also when the device is late with it.
-            let reply = (RecallMessageReply { msg_id: text }, recall_extra(answer.settings));
-            out.reply(receipt.reply_to, ResponseCode::Success, None, &reply, &[]);
-            return;
-        }
-        let (text, recall_handle) = match text.split_once('\n').filter(|_| receipt.kind == Kind::Timer) {
-            Some((uniq_key, handle)) => (uniq_key, Some(handle)),
-            None => (text, None),
-        };
-        let (Some(first), Kind::Send | Kind::Timer | Kind::Batch | Kind::InnerBatch | Kind::Reply) =
-            (records.first(), receipt.kind)
-        else {
-            out.reply(receipt.reply_to, answer.code, answer.remark, &(), &[]);
-            return;
-        };
-        let (code, remark, uniq_key) = match receipt.kind {
-            Kind::Reply => {
-                let (code, remark) = outcome(text);
-                (code, remark, None)
-            }
-            Kind::Send | Kind::Timer | Kind::Batch | Kind::InnerBatch | Kind::Plain | Kind::Recall => {
-                (answer.code, answer.remark, (!text.is_empty()).then_some(text))
-            }
-        };
-        if let Some(part) = &receipt.part {
-            let (queue_id, queue_offset) = self.place_of(receipt, first);
-            let stored = Stored { code, remark, queue_id, queue_offset, recall_handle };
-            part.is_stored(&stored, records.iter().map(|record| record.at.0), answer.settings, out);
-            return;
-        }
-        ids.clear();
-        offset_message_ids(ids, answer.host, records.iter().map(|record| record.at.0));
-        let (queue_id, queue_offset) = self.place_of(receipt, first);
-        let reply = SendReply {
-            msg_id: ids,
-            queue_id,
-            queue_offset,
-            transaction_id: uniq_key,
-            batch_uniq_id: uniq_key.filter(|_| receipt.kind == Kind::InnerBatch),
-            recall_handle,
-        };
-        out.reply(receipt.reply_to, code, remark, &(reply, reply_extra(answer.settings)), &[]);
-    }
-
-    /// Answers one whose records were not stored.
-    fn refuse(&self, receipt: &Receipt, refusal: &Refusal, settings: &BrokerSettings, out: &mut Outgoing) {
-        if let Some(part) = &receipt.part {
-            part.is_refused(refusal, settings, out);
-            return;
-        }
-        match receipt.kind {
-            Kind::Reply => {
-                let (code, remark) = outcome(self.text(&receipt.text));
-                let place = nowhere(receipt.queue_id);
-                out.reply(receipt.reply_to, code, remark, &(place, reply_extra(settings)), &[]);
-            }
-            Kind::Recall => {
-                let remark = format!("recall failed, execute error: {}", refusal.remark);
-                out.reply(receipt.reply_to, ResponseCode::SystemError, Some(&remark), &recall_extra(settings), &[]);
-            }
-            Kind::Send | Kind::Timer | Kind::Batch | Kind::InnerBatch | Kind::Plain => {
-                out.reply(receipt.reply_to, refusal.code, Some(&refusal.remark), &reply_extra(settings), &[]);
-            }
-        }
-    }
-}
-
-/// What the sender of a reply is told of the push; an empty `failure` says that the reply got there.
-pub(crate) fn outcome(failure: &str) -> (ResponseCode, Option<&str>) {
-    if failure.is_empty() { (ResponseCode::Success, None) } else { (ResponseCode::SystemError, Some(failure)) }
-}
-
-/// The place of a reply that is not stored.
-pub(crate) fn nowhere(queue_id: i32) -> SendReply<'static> {
-    SendReply { msg_id: "0", queue_id, queue_offset: 0, transaction_id: None, batch_uniq_id: None, recall_handle: None }
-}
-
-/// What the answers of one batch have in common.
-pub(crate) struct Answer<'a> {
-    pub(crate) code: ResponseCode,
-    pub(crate) remark: Option<&'a str>,
-    /// Its records are in the log, however late whatever else is.
-    pub(crate) is_stored: bool,
-    pub(crate) host: std::net::SocketAddr,
-    pub(crate) settings: &'a BrokerSettings,
-}
-
-/// What is counted once its record is stored.
-pub(crate) enum Counted {
-    /// Messages of a queue, with their bytes.
-    Sent { topic: Arc<Topic>, queue_id: i32, message_type: MessageType, messages: usize, bytes: usize },
-    /// A transaction that was committed, with the time of its half message, or rolled back.
-    Ended { topic: Arc<Topic>, committed_of: Option<TimeMs> },
-    /// A message that a group gave back.
-    Back { group: Arc<str>, topic: Arc<Topic> },
-    /// One that it gave up.
-    Dead { group: Arc<str>, topic: Arc<Topic> },
-}
-
-/// An end of a transaction that is in a batch: which half message, and which record of the batch says so.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ending {
-    pub(crate) half_offset: u64,
-    pub(crate) record: usize,
-}
-
-/// Sends of the current burst, and buffers that live on.
-pub(crate) struct Sends {
-    pub(crate) batch: RecordBatch,
-    pub(crate) receipts: Receipts,
-    /// Queues that the batch touches; pulls that wait on them are woken.
-    lanes: Vec<Arc<Lane>>,
-    /// Pulls on their way from a queue to their connections; empty between batches.
-    woken: Vec<ParkedPull>,
-    /// Transactions that the batch ends.
-    pub(crate) endings: Vec<Ending>,
-    /// What to count when so many records of the batch are stored.
-    counts: Vec<(usize, Counted)>,
-    /// Half messages of the batch.
-    pub(crate) half_messages: usize,
-    /// For the properties of the record under way.
-    pub(crate) properties: Vec<u8>,
-    /// For its light queues.
-    pub(crate) light: Vec<Arc<ConsumeQueue>>,
-    /// For the message ids of the answer under way.
-    ids: String,
-    unflushed: Arc<Semaphore>,
-    unflushed_max: usize,
-}
-
-impl Sends {
-    /// `unflushed_max` bursts may wait for a flush; above it we stop reading the connection.
-    pub(crate) fn new(unflushed_max: usize) -> Sends {
-        Sends {
-            batch: RecordBatch::new(),
-            receipts: Receipts::default(),
-            lanes: Vec::new(),
-            woken: Vec::new(),
-            endings: Vec::new(),
-            counts: Vec::new(),
-            half_messages: 0,
-            properties: Vec::new(),
-            light: Vec::new(),
-            ids: String::new(),
-            unflushed: Arc::new(Semaphore::new(unflushed_max)),
-            unflushed_max,
-        }
-    }
-
-    /// Gives back the buffers, which may have grown to a megabyte.
-    pub(crate) fn rest(&mut self) {
-        if self.is_empty() {
-            let unflushed = Arc::clone(&self.unflushed);
-            *self = Sends { unflushed, ..Sends::new(self.unflushed_max) };
-        }
-    }
-
-    /// Nothing is gathered.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.receipts.list.is_empty()
-    }
-
-    /// Room to wait for a flush; refused where there is none.
-    pub(crate) fn may_wait(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        Arc::clone(&self.unflushed).try_acquire_owned().map_err(|_| {
-            let what = format_args!(
-                "[GANTRY]broker busy, start flow control for a while: {} bursts of sends of this connection wait for the device, which is the limit \
-                 (unflushedBurstsPerConnectionMax)",
-                self.unflushed_max
-            );
-            Refusal::busy(what, SOON)
-        })
-    }
-
-    /// Whether what is gathered waits for answers and this does not, or the other way round: they wait for room in different ways.
-    pub(crate) fn is_of_another_kind(&self, is_oneway: bool) -> bool {
-        self.receipts.list.last().is_some_and(|last| last.reply_to.is_oneway != is_oneway)
-    }
-
-    /// Enough is gathered to be appended before more is read.
-    pub(crate) fn is_full(&self) -> bool {
-        self.batch.bytes() >= GATHERED_BYTES_MAX || self.batch.len() >= GATHERED_RECORDS_MAX
-    }
-
-    /// How many records are gathered.
-    pub(crate) fn records(&self) -> usize {
-        self.batch.len()
-    }
-
-    /// Notes what is counted when the records gathered so far are stored.
-    pub(crate) fn count(&mut self, counted: Counted) {
-        self.counts.push((self.batch.len(), counted));
-    }
-
-    /// Notes a queue that the batch touches.
-    pub(crate) fn touch(&mut self, lane: Arc<Lane>) {
-        // Producers send in runs to the same few queues, and waking one twice costs a look at a counter: no set is needed.
-        if !self.lanes.iter().rev().take(8).any(|known| Arc::ptr_eq(known, &lane)) {
-            self.lanes.push(lane);
-        }
-    }
-
-    /// Gives up what was gathered and is not appended, when the connection ends in the middle of a burst: who else wants to send or end the same
-    /// must not wait for us.
-    pub(crate) fn give_up(&mut self, broker: &Broker) {
-        let landed = self.batch.landed();
-        broker.transactions.settle(&broker.store, &mut self.endings, landed);
-        for receipt in &self.receipts.list {
-            if let Some(claim) = &receipt.claim {
-                broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));
-            }
-        }
-        self.clear();
-    }
-
-    fn clear(&mut self) {
-        self.batch.clear();
-        self.receipts.clear();
-        self.counts.clear();
-        self.half_messages = 0;
-        self.lanes.clear();
-    }
-}
 
 /// Appends what is gathered and answers it, now or when it is flushed.
 pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Outgoing) {
@@ -558,6 +152,19 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
         },
         durable_after,
     );
+}
+
+/// Gives up what was gathered and is not appended, when the connection ends in the middle of a burst: others that want to send or end the
+/// same must not wait for it.
+pub(crate) fn give_up(broker: &Broker, sends: &mut Sends) {
+    let landed = sends.batch.landed();
+    broker.transactions.settle(&broker.store, &mut sends.endings, landed);
+    for receipt in &sends.receipts.list {
+        if let Some(claim) = &receipt.claim {
+            broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));
+        }
+    }
+    sends.clear();
 }
 
 /// Takes back what was gathered from record number `first` on, if no file of the log can hold it: left in the batch, it would cost all that

@@ -15,13 +15,14 @@ use protocol::request::SendMessage;
 use protocol::{sys_flag, tags};
 use store::{Stage, TagsCode};
 
-use crate::append::{self, Counted, Kind, Receipt};
+use crate::append;
 use crate::broker::Broker;
 use crate::facts::{self, Facts};
 use crate::hold::Lane;
 use crate::light;
 use crate::refusal::Refusal;
 use crate::send;
+use crate::sends::{Counted, Kind, Receipt};
 use crate::session::Session;
 use crate::topics::Topic;
 

@@ -57,6 +57,7 @@ mod rooms;
 mod routes;
 mod schedule;
 mod send;
+mod sends;
 mod serve;
 mod session;
 mod static_topic;

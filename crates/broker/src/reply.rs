@@ -19,13 +19,14 @@ use protocol::sys_flag;
 use store::TagsCode;
 
 use crate::answer::reply_extra;
-use crate::append::{self, Counted, Kind, Receipt, nowhere, outcome};
+use crate::append;
 use crate::broker::Broker;
 use crate::facts;
 use crate::hold::{Lane, Work};
 use crate::inbox::Errand;
 use crate::refusal::Refusal;
 use crate::send::{admit, queue_of};
+use crate::sends::{Counted, Kind, Receipt, nowhere, outcome};
 use crate::session::Session;
 use crate::stats::MessageType;
 use crate::topics::Topic;

@@ -13,12 +13,13 @@ use protocol::sys_flag::{self, perm};
 use protocol::tags;
 use store::TagsCode;
 
-use crate::append::{self, Counted, Kind, Receipt};
+use crate::append;
 use crate::broker::Broker;
 use crate::cold;
 use crate::facts::{self, Real};
 use crate::groups::Group;
 use crate::refusal::Refusal;
+use crate::sends::{Counted, Kind, Receipt};
 use crate::session::Session;
 use crate::topics::Topic;
 

@@ -21,7 +21,7 @@ use protocol::tags;
 use store::{MessageKeys, Stage, TagsCode};
 
 use crate::answer::{recall_extra, reply_extra};
-use crate::append::{self, Counted, Kind, Receipt};
+use crate::append;
 use crate::broker::Broker;
 use crate::facts::{self, Additions, Facts, Real};
 use crate::inner_batch::{self, Content, Target};
@@ -30,6 +30,7 @@ use crate::lite;
 use crate::refusal::Refusal;
 use crate::repeats::{self, Verdict};
 use crate::retry::VERSION_OF_MAX_RECONSUME_TIMES;
+use crate::sends::{Counted, Kind, Receipt};
 use crate::session::Session;
 use crate::static_topic;
 use crate::timer;

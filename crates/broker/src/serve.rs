@@ -352,7 +352,7 @@ impl Service for Broker {
     }
 
     fn close(&self, mut session: Session) {
-        session.sends.give_up(self);
+        append::give_up(self, &mut session.sends);
         self.limits.closed(session.connection.listener());
         let id = session.connection.id();
         beside::at_the_end(self, id, self.clients.has_crowd(), move |broker| heartbeat::closed(broker, id));

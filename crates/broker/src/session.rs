@@ -12,12 +12,12 @@ use store::LogSlice;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::append::Sends;
 use crate::broker::Broker;
 use crate::hold::{Slot, Wake, Work};
 use crate::inbox::{Errand, Inbox, LetGo};
 use crate::parked::{Parked, Question, Slots};
 use crate::refusal::Refusal;
+use crate::sends::Sends;
 use crate::topics::Topic;
 
 /// How long a reply waits for the journal. Clients wait three seconds or more, so they hear why.

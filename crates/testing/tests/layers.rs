@@ -78,7 +78,19 @@ const BROKER: &[(&str, &str, &[&str])] = &[
     (
         "broker",
         "the struct, a connection's session, threads beside the workers",
-        &["beside", "broker", "cold", "inbox", "journal", "limits", "offsets::after_loss", "parked", "session"],
+        &[
+            "beside",
+            "broker",
+            "cold",
+            "inbox",
+            "journal",
+            "limits",
+            "offsets::after_loss",
+            "parked",
+            "parts",
+            "sends",
+            "session",
+        ],
     ),
     (
         "write",
@@ -91,7 +103,6 @@ const BROKER: &[(&str, &str, &[&str])] = &[
             "light",
             "minutes",
             "order_lock",
-            "parts",
             "placement",
             "repeats",
         ],
@@ -147,13 +158,12 @@ const UPWARD: &[(&str, &str)] = &[
     ("broker", "timer"),
     ("broker", "transaction"),
     ("broker", "upkeep"),
-    ("session", "append"),
     ("static_topic::forward", "register"),
 ];
 
 /// Modules in the largest circle of a crate, where that is more than [`CIRCLE_MAX`]. A crate whose circle has become smaller fails too, until its
 /// line says so.
-const CIRCLES: &[(&str, usize)] = &[("broker", 80), ("client", 15), ("config", 10), ("protocol", 15), ("store", 56)];
+const CIRCLES: &[(&str, usize)] = &[("broker", 65), ("client", 15), ("config", 10), ("protocol", 15), ("store", 56)];
 
 /// Modules in the largest circle of a crate that has no line of its own.
 const CIRCLE_MAX: usize = 7;

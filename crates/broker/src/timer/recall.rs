@@ -19,10 +19,11 @@ use protocol::tags;
 use store::TagsCode;
 
 use super::asked::{When, when};
-use crate::append::{self, Counted, Kind, Receipt};
+use crate::append;
 use crate::broker::Broker;
 use crate::facts::{self, Facts, Real};
 use crate::refusal::Refusal;
+use crate::sends::{Counted, Kind, Receipt};
 use crate::session::Session;
 use crate::stats::MessageType;
 

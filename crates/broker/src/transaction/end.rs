@@ -15,14 +15,14 @@ use protocol::tags;
 use store::{RecordBatch, Stage, TagsCode};
 
 use super::{OP_TAG, immunity_ms, write_op};
-use crate::append::Ending;
-use crate::append::{self, Counted, Kind, Receipt};
+use crate::append;
 use crate::broker::Broker;
 use crate::cold;
 use crate::facts;
 use crate::hold::Lane;
 use crate::light;
 use crate::refusal::Refusal;
+use crate::sends::{Counted, Ending, Kind, Receipt};
 use crate::session::Session;
 use crate::static_topic::late::{self, Destination};
 use crate::stats::MessageType;

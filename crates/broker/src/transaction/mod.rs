@@ -25,12 +25,12 @@ use protocol::{LogOffset, names};
 use store::{Landed, Store, StoreError};
 use tokio::sync::Notify;
 
-use crate::append::Ending;
 use crate::broker::Broker;
 use crate::facts;
 use crate::offsets::Offsets;
 use crate::protect;
 use crate::refusal::Refusal;
+use crate::sends::Ending;
 use crate::tables;
 use crate::topics::{Topic, Topics};
 
