@@ -20,7 +20,7 @@ use crate::broker::Broker;
 use crate::falls::Cause;
 use crate::hold::Lane;
 use crate::refusal::{Refusal, SOON};
-use crate::sends::{Answer, Counted, Sends};
+use crate::sends::{Answer, Counted, Receipts, Sends};
 use crate::session::{Late, Session};
 
 /// How often it looks whether waiting still makes sense.
