@@ -14,6 +14,7 @@ use crate::index::IndexOptions;
 use crate::journal::{Journal, JournalOptions};
 use crate::log_dirs::LogDirs;
 use crate::pool::PoolOptions;
+use crate::stage::Stage;
 
 /// Files of consume queues that may be open at once, unless told otherwise.
 pub const QUEUE_DESCRIPTORS: usize = 512;
@@ -29,6 +30,16 @@ pub enum FlushMode {
     Async,
     /// On the device.
     Sync,
+}
+
+impl FlushMode {
+    /// The stage that it asks for.
+    pub fn stage(self) -> Stage {
+        match self {
+            FlushMode::Async => Stage::Written,
+            FlushMode::Sync => Stage::Flushed,
+        }
+    }
 }
 
 /// Where a store is and how it behaves. Sizes in bytes.

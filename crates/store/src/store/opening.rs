@@ -22,7 +22,7 @@ use crate::governor::{ColdPages, FilePages, Governor, governed};
 use crate::index::{KeyIndex, LogNow};
 use crate::journal::{self, Journal, JournalOptions, JournalSync};
 use crate::lock::{AbortFile, StoreLock};
-use crate::options::{StoreEnv, StoreOptions};
+use crate::options::{FlushMode, StoreEnv, StoreOptions};
 use crate::prepare;
 use crate::queue_log::{QueueLogOptions, QueueLogs};
 use crate::recovery::{self, Before, End, Recovered, Unfinished, Went};
@@ -224,7 +224,7 @@ impl Shared {
             files_disk: Arc::clone(&disk),
             disk,
             buggify: Buggify::never(),
-            confirmed: Confirmed::new(options.flush, log.end.get(), end.flushed),
+            confirmed: Confirmed::new(options.flush == FlushMode::Sync, log.end.get(), end.flushed),
             log,
             queues,
             index,
