@@ -15,12 +15,11 @@ use net::{Debt, Outgoing};
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
-use store::{ConsumeQueue, Landed, Stage};
+use store::{ConsumeQueue, Landed, Stage, Store};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::timeout;
 
 use crate::broker::Broker;
-use crate::durability;
 use crate::falls::Cause;
 use crate::hold::{Lane, ParkedPull, Work};
 use crate::inbox::{Errand, Inbox};
@@ -247,7 +246,7 @@ impl Desk {
                 let remark = format!("stored, but its topic is not {stored} within {limit} ms");
                 (ResponseCode::FlushDiskTimeout, remark)
             }
-            Missed::Stage(stage) => durability::late(&broker.store, stage, burst.end, *limit),
+            Missed::Stage(stage) => late(&broker.store, stage, burst.end, *limit),
         });
         let (code, remark) = match &late {
             None => (ResponseCode::Success, None),
@@ -270,5 +269,25 @@ impl Desk {
         broker.lite.arrived(&light);
         broker.topics.light_lanes(&light, &mut lanes);
         broker.hold.arrived(lanes.iter(), &mut self.woken);
+    }
+}
+
+/// Code and remark of the answer to a send that has not come to this stage within `limit`.
+pub(crate) fn late(store: &Store, stage: Stage, end: LogOffset, limit: Duration) -> (ResponseCode, String) {
+    let limit = limit.as_millis();
+    match stage {
+        Stage::Written => (
+            ResponseCode::FlushDiskTimeout,
+            format!(
+                "not written to the log within {limit} ms (syncFlushTimeout), and in memory only (transientStorePoolEnable=true)"
+            ),
+        ),
+        Stage::Replicated if store.replicated().get() < end.0 => (
+            ResponseCode::FlushSlaveTimeout,
+            format!("stored, but not on enough replicas within {limit} ms (syncFlushTimeout)"),
+        ),
+        Stage::Flushed | Stage::Replicated => {
+            (ResponseCode::FlushDiskTimeout, format!("stored, but not flushed within {limit} ms (syncFlushTimeout)"))
+        }
     }
 }

@@ -4,11 +4,8 @@
 //! `flushDiskType`, the topic's the attribute [`FLUSH_DISK_TYPE`], the message's a property of that name; and `WAIT=false`, which all clients
 //! can set, asks not to wait. The word becomes a [`Stage`]. Consumers see what the broker's word says, whatever was asked for single messages.
 
-use std::time::Duration;
-
-use protocol::code::ResponseCode;
-use protocol::{LogOffset, properties};
-use store::{FlushMode, Stage, Store};
+use protocol::properties;
+use store::{FlushMode, Stage};
 
 use crate::broker::Broker;
 use crate::facts::Facts;
@@ -45,26 +42,6 @@ impl Broker {
         match self.store.stage() {
             Stage::Written if own == Some(FlushMode::Sync) || asks() => Stage::Flushed,
             stage @ (Stage::Written | Stage::Flushed | Stage::Replicated) => stage,
-        }
-    }
-}
-
-/// Code and remark of the answer to a send that has not come to this stage within `limit`.
-pub(crate) fn late(store: &Store, stage: Stage, end: LogOffset, limit: Duration) -> (ResponseCode, String) {
-    let limit = limit.as_millis();
-    match stage {
-        Stage::Written => (
-            ResponseCode::FlushDiskTimeout,
-            format!(
-                "not written to the log within {limit} ms (syncFlushTimeout), and in memory only (transientStorePoolEnable=true)"
-            ),
-        ),
-        Stage::Replicated if store.replicated().get() < end.0 => (
-            ResponseCode::FlushSlaveTimeout,
-            format!("stored, but not on enough replicas within {limit} ms (syncFlushTimeout)"),
-        ),
-        Stage::Flushed | Stage::Replicated => {
-            (ResponseCode::FlushDiskTimeout, format!("stored, but not flushed within {limit} ms (syncFlushTimeout)"))
         }
     }
 }

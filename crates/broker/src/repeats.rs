@@ -19,9 +19,9 @@ use protocol::request::SendReply;
 use store::{Landed, Stage};
 use tokio::time::timeout;
 
+use crate::acknowledgements;
 use crate::answer::reply_extra;
 use crate::broker::Broker;
-use crate::durability;
 use crate::inbox::Errand;
 use crate::parts::Stored;
 use crate::refusal::{Refusal, SOON};
@@ -244,7 +244,7 @@ pub(crate) fn answer(
                 let late = format!("stored, but its topic is not on the device with the journal within {limit} ms");
                 (ResponseCode::FlushDiskTimeout, late)
             } else {
-                durability::late(&store, stage.max(Stage::Flushed), first.end, limit)
+                acknowledgements::late(&store, stage.max(Stage::Flushed), first.end, limit)
             };
             frames(code, Some(&late))
         };

@@ -14,6 +14,7 @@ use crate::governor::GovernorOptions;
 use crate::index::IndexOptions;
 use crate::log_dirs::LogDirs;
 use crate::pool::PoolOptions;
+use crate::stage::Stage;
 
 /// Files of consume queues that may be open at once, unless told otherwise.
 pub const QUEUE_DESCRIPTORS: usize = 512;
@@ -32,6 +33,14 @@ pub enum FlushMode {
 }
 
 impl FlushMode {
+    /// The stage that it asks for.
+    pub fn stage(self) -> Stage {
+        match self {
+            FlushMode::Async => Stage::Written,
+            FlushMode::Sync => Stage::Flushed,
+        }
+    }
+
     /// How a journal beside the log is synced; `interval` is for ASYNC_FLUSH.
     pub(crate) fn journal_sync(self, interval: Duration) -> JournalSync {
         match self {

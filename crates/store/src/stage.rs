@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use disk::Watermark;
 
-use crate::options::FlushMode;
-
 /// How far a record has come. What waits for several stages waits for the latest of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
@@ -23,16 +21,6 @@ pub enum Stage {
 impl Stage {
     /// All of them, in their order.
     pub const ALL: [Stage; 3] = [Stage::Written, Stage::Flushed, Stage::Replicated];
-}
-
-impl FlushMode {
-    /// The stage that it asks for.
-    pub fn stage(self) -> Stage {
-        match self {
-            FlushMode::Async => Stage::Written,
-            FlushMode::Sync => Stage::Flushed,
-        }
-    }
 }
 
 /// Bits of what the mode asks for, beside that a record is written.
@@ -54,11 +42,8 @@ pub(crate) struct Confirmed {
 
 impl Confirmed {
     /// For a log that is written and flushed so far, and of whose replicas nothing is known.
-    pub fn new(mode: FlushMode, written: u64, flushed: u64) -> Confirmed {
-        let (asked, at) = match mode {
-            FlushMode::Async => (0, written),
-            FlushMode::Sync => (DEVICE, flushed),
-        };
+    pub fn new(is_sync_flush: bool, written: u64, flushed: u64) -> Confirmed {
+        let (asked, at) = if is_sync_flush { (DEVICE, flushed) } else { (0, written) };
         Confirmed { asked: AtomicU8::new(asked), replicated: Watermark::new(0), mark: Watermark::new(at) }
     }
 
@@ -119,7 +104,7 @@ mod tests {
     #[test]
     fn the_mark_is_the_least_of_what_is_asked_for_and_never_goes_back() {
         let (written, flushed) = (Watermark::new(10), Watermark::new(0));
-        let confirmed = Confirmed::new(FlushMode::Async, 10, 0);
+        let confirmed = Confirmed::new(false, 10, 0);
         let raised = |ask: Option<(u8, bool)>| {
             if let Some((bit, is_asked)) = ask {
                 assert!(confirmed.ask(bit, is_asked) && !confirmed.ask(bit, is_asked));
@@ -155,7 +140,7 @@ mod tests {
     fn no_raise_is_lost_between_the_device_replicas_appends_and_changes_of_the_mode() {
         const END: u64 = 20_000;
         let (written, flushed) = (Watermark::new(0), Watermark::new(0));
-        let confirmed = Confirmed::new(FlushMode::Sync, 0, 0);
+        let confirmed = Confirmed::new(true, 0, 0);
         confirmed.ask(REPLICAS, true);
         for first in [1, END + 1] {
             std::thread::scope(|scope| {

@@ -226,7 +226,7 @@ impl Shared {
             files_disk: Arc::clone(&disk),
             disk,
             buggify: Buggify::never(),
-            confirmed: Confirmed::new(options.flush, log.end.get(), end.flushed),
+            confirmed: Confirmed::new(options.flush == FlushMode::Sync, log.end.get(), end.flushed),
             log,
             queues,
             index,
