@@ -8,7 +8,7 @@ use disk::{Disk, DiskFile, OpenHow};
 use crate::bundle::{self, HEADER_BYTES, Head};
 use crate::error::JournalError;
 
-/// Bytes that are read at a time; more where a bundle is longer.
+/// Bytes that a start reads at a time.
 const STRETCH_BYTES: usize = 1 << 20;
 
 pub(super) struct Front {
@@ -18,14 +18,30 @@ pub(super) struct Front {
     /// The byte of the file with which `stretch` begins.
     at: u64,
     stretch: Vec<u8>,
+    /// Bytes that are read at a time; more where a bundle is longer.
+    step: usize,
 }
 
 impl Front {
     pub(super) fn open(disk: &dyn Disk, path: &Path) -> Result<Front, JournalError> {
+        Front::open_in_steps(disk, path, STRETCH_BYTES)
+    }
+
+    /// The same, with so many bytes that are read at a time.
+    pub(super) fn open_in_steps(disk: &dyn Disk, path: &Path, step: usize) -> Result<Front, JournalError> {
         let failed = |source| JournalError::disk("read", path, source);
         let file = disk.open(path, OpenHow::Read).map_err(failed)?;
         let len = file.len().map_err(failed)?;
-        Ok(Front { file, path: path.to_owned(), len, at: 0, stretch: Vec::new() })
+        Ok(Front { file, path: path.to_owned(), len, at: 0, stretch: Vec::new(), step })
+    }
+
+    /// Forgets what was read: the file may have grown or changed from byte `at` on. Not before one that was asked for earlier.
+    pub(super) fn renew(&mut self, at: u64) -> Result<(), JournalError> {
+        self.len = self.file.len().map_err(|source| JournalError::disk("read", &self.path, source))?;
+        self.at = at;
+        self.stretch.clear();
+        self.stretch.shrink_to(self.step);
+        Ok(())
     }
 
     /// Bytes of the file.
@@ -62,7 +78,7 @@ impl Front {
         self.stretch.drain(..passed);
         self.at = at;
         let held = self.stretch.len();
-        let goal = (bytes.max(STRETCH_BYTES) as u64).min(self.len - at) as usize;
+        let goal = (bytes.max(self.step) as u64).min(self.len - at) as usize;
         self.stretch.resize(goal, 0);
         let failed = |source| JournalError::disk("read", &self.path, source);
         let read = self.file.read_once_at(&mut self.stretch[held..], at + held as u64).map_err(failed)?;

@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use super::*;
 
 mod device;
+mod follow;
 mod memory;
 mod pace;
 mod power;

@@ -20,7 +20,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("config", &["protocol", "env"]),
     ("net", &["protocol", "env"]),
     ("disk", &["env"]),
-    ("journal", &["disk", "env"]),
+    ("journal", &["disk"]),
     ("store", &["journal", "disk", "protocol"]),
     ("names", &["net", "config"]),
     ("broker", &["store", "net", "filter", "config"]),
