@@ -9,7 +9,7 @@ use store::journal::{Change, TableId};
 pub(crate) const TOPICS: TableId = TableId(1);
 /// Name of a table → its data version as JSON.
 pub(crate) const VERSIONS: TableId = TableId(2);
-/// Delay level → offset of the next message to deliver; see `delay.rs`.
+/// Delay level → offset of the next message to deliver; see `delay/state.rs`.
 pub(crate) const DELAYS: TableId = TableId(3);
 
 /// Group name → its configuration as JSON.

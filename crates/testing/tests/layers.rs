@@ -59,6 +59,7 @@ const BROKER: &[(&str, &str, &[&str])] = &[
         &[
             "clients",
             "conditions",
+            "delay::state",
             "falls",
             "filters",
             "groups",
@@ -118,7 +119,6 @@ const UPWARD: &[(&str, &str)] = &[
     ("append", "static_topic::send"),
     ("append", "together"),
     ("broker", "acknowledgements"),
-    ("broker", "delay"),
     ("broker", "exchange"),
     ("broker", "lite::dispatch"),
     ("broker", "pop"),
