@@ -60,6 +60,7 @@ const BROKER: &[(&str, &str, &[&str])] = &[
             "clients",
             "conditions",
             "delay::state",
+            "exchange::state",
             "falls",
             "filters",
             "groups",
@@ -122,7 +123,6 @@ const UPWARD: &[(&str, &str)] = &[
     ("append", "static_topic::send"),
     ("append", "together"),
     ("broker", "acknowledgements"),
-    ("broker", "exchange"),
     ("broker", "lite::dispatch"),
     ("broker", "pop"),
     ("hold", "broker"),
@@ -145,7 +145,7 @@ const UPWARD: &[(&str, &str)] = &[
 
 /// Modules in the largest circle of a crate, where that is more than [`CIRCLE_MAX`]. A crate whose circle has become smaller fails too, until its
 /// line says so.
-const CIRCLES: &[(&str, usize)] = &[("broker", 81), ("client", 15), ("config", 10), ("protocol", 15), ("store", 69)];
+const CIRCLES: &[(&str, usize)] = &[("broker", 75), ("client", 15), ("config", 10), ("protocol", 15), ("store", 69)];
 
 /// Modules in the largest circle of a crate that has no line of its own.
 const CIRCLE_MAX: usize = 7;
