@@ -7,34 +7,28 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use journal::Table;
-use parking_lot::Mutex;
 use serde_json::Value;
-use store::Store;
 
 use crate::admin;
 use crate::blocking;
 use crate::broker::Broker;
 use crate::session::JOURNAL_TIMEOUT;
-use crate::tables::{self, Keeper};
+use crate::tables;
 
-mod credit;
 mod files;
 mod look;
 mod place;
+mod state;
 mod text;
 
-use credit::Credit;
-use files::{ALL, Json, named, render, stamp, used};
+use files::{render, stamp, used};
 pub use look::{ConfigFile, ConfigLook, Writer};
 use place::{BACKUP, backup, put_in_place};
-
-/// Hashes that are remembered of writes that may have been cut short, beside those of the file in place and of its backup.
-const ATTEMPTS_KEPT: usize = 4;
+use state::Json;
+pub(crate) use state::{Exchange, Exports, Extras};
 
 /// Why the files cannot be exchanged.
 #[derive(Debug, thiserror::Error)]
@@ -76,20 +70,6 @@ fn to_move(path: &Path) -> String {
     format!("it and {} (if that is there)", backup(path).display())
 }
 
-#[derive(Clone, Debug, Default)]
-struct Known {
-    /// Newest first.
-    hashes: Vec<u64>,
-    /// Of these, the file in place and its backup: never forgotten, however often replacing them fails.
-    in_place: Vec<u64>,
-    extras: Value,
-    /// What the state looked like when it was last written.
-    stamp: Option<(i64, i64, u64)>,
-    /// How long the file was that was written last; 0 before the first.
-    bytes: usize,
-    credit: Credit,
-}
-
 /// When files are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
@@ -100,52 +80,10 @@ pub(crate) enum When {
     Paid,
 }
 
-impl Known {
-    /// What lies in place now. One that could not be read is as it was.
-    fn note_in_place(&mut self, hashes: Vec<u64>) {
-        if !hashes.is_empty() {
-            self.in_place = hashes;
-            self.in_place.retain(|hash| self.hashes.contains(hash));
-        }
-    }
-}
-
 /// Where Apache counts on from. We only write it: a start of ours counts what the timer log holds.
 const TIMER_COUNTS: &str = "timermetrics";
 
-/// The exchange of one broker with the folder `config`.
-pub(crate) struct Exchange {
-    folder: PathBuf,
-    known: Mutex<[Known; ALL.len()]>,
-    keeper: Keeper,
-    /// Bytes of files written since the start, and of these the ones that nothing had paid. Relaxed: each stands alone.
-    written: AtomicU64,
-    unpaid: AtomicU64,
-}
-
 impl Exchange {
-    /// What the journal remembers of the files.
-    pub(crate) fn load(folder: PathBuf, store: &Arc<Store>) -> Exchange {
-        let mut known: [Known; ALL.len()] = Default::default();
-        store.journal().load(tables::EXPORTS, |file, value| {
-            if let Some(json) = named(file) {
-                known[json as usize].hashes = serde_json::from_slice(value).unwrap_or_default();
-            }
-        });
-        store.journal().load(tables::EXTRAS, |file, value| {
-            if let Some(json) = named(file) {
-                known[json as usize].extras = serde_json::from_slice(value).unwrap_or_default();
-            }
-        });
-        Exchange {
-            folder,
-            known: Mutex::new(known),
-            keeper: Keeper::of(store),
-            written: AtomicU64::new(0),
-            unpaid: AtomicU64::new(0),
-        }
-    }
-
     /// Takes over the files that others have written. Says what was taken over, a sentence each.
     pub(crate) fn import(&self, broker: &Broker) -> Result<Vec<String>, ExchangeError> {
         let mut report = Vec::new();
@@ -192,16 +130,6 @@ impl Exchange {
         self.remember(json, hash(bytes));
         self.known.lock()[json as usize].note_in_place(vec![hash(bytes)]);
         Ok(count)
-    }
-
-    /// Bytes of files that were written since the start.
-    pub(crate) fn written(&self) -> u64 {
-        self.written.load(Ordering::Relaxed)
-    }
-
-    /// Of these, what nothing had paid.
-    pub(crate) fn unpaid(&self) -> u64 {
-        self.unpaid.load(Ordering::Relaxed)
     }
 
     /// Whether what was written beside what users write is within `journalMaintenancePercent` of that: files, and the journal's snapshots.
@@ -281,45 +209,6 @@ impl Exchange {
         let written = blocking::spawn(move || put_in_place(&path, text.as_bytes()));
         // As above.
         written.await.unwrap_or(Ok(()))
-    }
-
-    fn remember(&self, json: Json, hash: u64) -> u64 {
-        let mut known = self.known.lock();
-        let Known { hashes, in_place, .. } = &mut known[json as usize];
-        hashes.retain(|other| *other != hash);
-        hashes.insert(0, hash);
-        let mut attempts = 0;
-        hashes.retain(|hash| {
-            attempts += usize::from(!in_place.contains(hash));
-            in_place.contains(hash) || attempts <= ATTEMPTS_KEPT
-        });
-        let value = serde_json::to_vec(hashes).unwrap_or_default();
-        self.keeper.put(tables::EXPORTS, json.file().as_bytes(), &value)
-    }
-
-    fn show(&self, value: impl Fn(&Known) -> Vec<u8>, f: &mut dyn FnMut(&[u8], &[u8])) {
-        let known = self.known.lock().clone();
-        for json in ALL {
-            f(json.file().as_bytes(), &value(&known[json as usize]));
-        }
-    }
-}
-
-/// The hashes, for the journal's snapshots.
-pub(crate) struct Exports(pub(crate) Arc<Exchange>);
-
-impl Table for Exports {
-    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        self.0.show(|known| serde_json::to_vec(&known.hashes).unwrap_or_default(), f);
-    }
-}
-
-/// The members that we do not know, for the journal's snapshots.
-pub(crate) struct Extras(pub(crate) Arc<Exchange>);
-
-impl Table for Extras {
-    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        self.0.show(|known| serde_json::to_vec(&known.extras).unwrap_or_default(), f);
     }
 }
 

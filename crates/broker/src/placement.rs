@@ -5,41 +5,25 @@
 //! with `autoCreateTopicEnable`. A broker that has the topic already keeps it as it is. One task does this, a topic after the other; no
 //! send waits for it.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use net::CallError;
-use parking_lot::Mutex;
 use protocol::body::{MASTER_ID, TopicConfig, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
 use protocol::request::{CreateTopic, GetRouteInfo, GetTopicConfig};
 use protocol::sys_flag::perm;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use crate::broker::Broker;
+use crate::state::placement::Wanted;
 
-/// Topics that wait for their turn; clients make them. More stay where they are.
-const WAITING_MAX: usize = 10_000;
 /// How often a topic is tried when a broker or the name servers do not answer.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_secs(3);
-
-struct Wanted {
-    topic: Arc<str>,
-    template: Box<str>,
-    tries: u32,
-}
-
-/// Topics on their way to the other brokers. The mutex guards nothing else.
-#[derive(Default)]
-pub(crate) struct Placement {
-    waiting: Mutex<VecDeque<Wanted>>,
-    added: Notify,
-}
 
 /// Why a topic could not be made on another broker.
 #[derive(Debug, thiserror::Error)]
@@ -52,29 +36,14 @@ pub(crate) enum PlaceError {
     Refused { address: String, code: i32, remark: String },
 }
 
-impl Placement {
-    /// Has a topic made on the other brokers, soon.
-    pub(crate) fn add(&self, topic: &Arc<str>, template: &str) {
-        let mut waiting = self.waiting.lock();
-        if waiting.len() >= WAITING_MAX {
-            drop(waiting);
-            tracing::warn!(%topic, limit = WAITING_MAX, "topic stays on this broker: too many wait to be made on others");
-            return;
-        }
-        waiting.push_back(Wanted { topic: Arc::clone(topic), template: template.into(), tries: 0 });
-        drop(waiting);
-        self.added.notify_one();
-    }
-}
-
 /// The task.
 pub(crate) async fn run(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
-        let next = broker.placement.waiting.lock().pop_front();
+        let next = broker.placement.next();
         let work = async {
             match next {
                 Some(wanted) => turn(&broker, wanted).await,
-                None => broker.placement.added.notified().await,
+                None => broker.placement.added().await,
             }
         };
         tokio::select! {
@@ -90,7 +59,7 @@ async fn turn(broker: &Broker, mut wanted: Wanted) {
     wanted.tries += 1;
     if wanted.tries < TRIES {
         tokio::time::sleep(PAUSE).await;
-        broker.placement.waiting.lock().push_back(wanted);
+        broker.placement.again(wanted);
     } else {
         tracing::warn!(topic = %wanted.topic, %error, "topic not made on every broker of the cluster");
     }

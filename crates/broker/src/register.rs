@@ -11,83 +11,32 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use net::{CallError, Client, ClientOptions};
-use parking_lot::Mutex;
+use net::CallError;
 use protocol::body::{BrokerData, DataVersion, KvTable, RegisterBrokerBody, TopicConfig, TopicConfigTable, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::compression::CompressionError;
 use protocol::fastjson::{self, JsonError};
 use protocol::request::{GetRouteInfo, RegisterBroker, UnregisterBroker};
 use protocol::sys_flag::perm;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use crate::blocking::beside;
 use crate::broker::Broker;
+use crate::state::registry::{BROKER_ID, Owed, PAUSE_UNCONNECTED_MAX, Server};
 
-/// The id of a master, which every broker of ours is until there is replication.
-pub(crate) const BROKER_ID: i64 = 0;
 /// The first pause after a failure.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
-/// The longest pause while there is no connection: clients have no route from a name server that has just started.
-const PAUSE_UNCONNECTED_MAX: Duration = Duration::from_secs(1);
 /// How often we register even when nothing changes: the setting, kept within these bounds as Apache keeps it.
 const PERIOD_MIN_MS: u64 = 10_000;
 const PERIOD_MAX_MS: u64 = 60_000;
-/// More changed topics than this are told by telling everything.
-const CHANGES_MAX: usize = 200;
 /// A larger body is compressed whatever the setting says: a frame holds 16 MiB.
 const PLAIN_BYTES_MAX: usize = 4 << 20;
 /// How long a name server has to let us go.
 const GOOD_BYE: Duration = Duration::from_secs(1);
-
-/// What a name server has yet to be told.
-#[derive(Debug, PartialEq, Eq)]
-enum Owed {
-    Everything,
-    /// The topics that have changed; none: nothing.
-    Topics(BTreeSet<String>),
-}
-
-impl Owed {
-    fn add(&mut self, topic: &str) {
-        match self {
-            Owed::Everything => {}
-            Owed::Topics(topics) if topics.len() >= CHANGES_MAX => *self = Owed::Everything,
-            Owed::Topics(topics) => {
-                topics.insert(topic.to_owned());
-            }
-        }
-    }
-}
-
-struct Server {
-    address: String,
-    owed: Mutex<Owed>,
-    changed: Notify,
-}
-
-/// The name servers of this broker.
-pub(crate) struct Registry {
-    servers: Vec<Arc<Server>>,
-    /// At least one name server has registered this broker since its start. Relaxed: it stands alone.
-    has_registered: AtomicBool,
-    pub(crate) client: Client,
-}
-
-/// The identity that a broker registers at name servers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// `brokerClusterName`.
-    pub cluster_name: String,
-    /// `brokerName`.
-    pub broker_name: String,
-    /// `brokerId`: 0 is a master.
-    pub broker_id: i64,
-}
 
 /// What a registration came to.
 #[derive(Debug, Default)]
@@ -129,77 +78,39 @@ impl RegisterError {
     }
 }
 
-impl Registry {
-    pub(crate) fn new(addresses: &[String], calls: ClientOptions) -> Registry {
-        let calls = ClientOptions { back_off_max: calls.back_off_max.min(PAUSE_UNCONNECTED_MAX), ..calls };
-        let addresses: BTreeSet<&String> = addresses.iter().collect();
-        let server = |address: &String| {
-            Arc::new(Server { address: address.clone(), owed: Mutex::new(Owed::Everything), changed: Notify::new() })
-        };
-        let servers = addresses.into_iter().map(server).collect();
-        Registry { servers, has_registered: AtomicBool::new(false), client: Client::new(calls) }
+/// Starts the tasks, one a name server.
+pub(crate) fn start(broker: &Arc<Broker>) {
+    for server in &broker.registry.servers {
+        let stop = broker.registering.stopping();
+        broker.registering.spawn("registration", keep(Arc::clone(broker), Arc::clone(server), stop));
     }
+}
 
-    /// The addresses, each once.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = &str> {
-        self.servers.iter().map(|server| server.address.as_str())
+/// Ends them, and tells every name server that this broker goes. Once. A name server that does not answer will notice by itself.
+pub(crate) async fn unregister(broker: &Broker) {
+    if !broker.registering.end("registration").await {
+        return;
     }
-
-    /// Whether clients may have heard of this broker: one name server at least has registered it since its start, or there are none.
-    pub(crate) fn has_registered(&self) -> bool {
-        self.servers.is_empty() || self.has_registered.load(Ordering::Relaxed)
+    let settings = broker.settings.load_full();
+    let address = told_address(&settings.broker_ip1, broker.advertised);
+    let mut leaving = tokio::task::JoinSet::new();
+    for server in &broker.registry.servers {
+        let (server, settings, address, client) =
+            (Arc::clone(server), Arc::clone(&settings), address.clone(), broker.registry.client.clone());
+        leaving.spawn(async move {
+            let fields = UnregisterBroker {
+                broker_name: &settings.broker_name,
+                broker_addr: &address,
+                cluster_name: &settings.broker_cluster_name,
+                broker_id: BROKER_ID,
+            };
+            let left = client.call(&server.address, request::UNREGISTER_BROKER, &fields, Bytes::new(), GOOD_BYE).await;
+            if let Err(error) = left {
+                tracing::warn!(name_server = server.address, %error, "not unregistered");
+            }
+        });
     }
-
-    /// A topic has changed.
-    pub(crate) fn topic_changed(&self, topic: &str) {
-        for server in &self.servers {
-            server.owed.lock().add(topic);
-            server.changed.notify_one();
-        }
-    }
-
-    /// Everything is to be told again, soon.
-    pub(crate) fn all_changed(&self) {
-        for server in &self.servers {
-            *server.owed.lock() = Owed::Everything;
-            server.changed.notify_one();
-        }
-    }
-
-    /// The tasks, one a name server; they end when `stop` says so.
-    pub(crate) fn tasks(
-        &self,
-        broker: &Arc<Broker>,
-        stop: &watch::Receiver<bool>,
-    ) -> Vec<impl Future<Output = ()> + Send + use<>> {
-        let task = |server: &Arc<Server>| keep(Arc::clone(broker), Arc::clone(server), stop.clone());
-        self.servers.iter().map(task).collect()
-    }
-
-    /// Tells every name server that this broker goes. One that does not answer will notice by itself.
-    pub(crate) async fn unregister(&self, broker: &Broker) {
-        let settings = broker.settings.load_full();
-        let address = told_address(&settings.broker_ip1, broker.advertised);
-        let mut leaving = tokio::task::JoinSet::new();
-        for server in &self.servers {
-            let (server, settings, address, client) =
-                (Arc::clone(server), Arc::clone(&settings), address.clone(), self.client.clone());
-            leaving.spawn(async move {
-                let fields = UnregisterBroker {
-                    broker_name: &settings.broker_name,
-                    broker_addr: &address,
-                    cluster_name: &settings.broker_cluster_name,
-                    broker_id: BROKER_ID,
-                };
-                let left =
-                    client.call(&server.address, request::UNREGISTER_BROKER, &fields, Bytes::new(), GOOD_BYE).await;
-                if let Err(error) = left {
-                    tracing::warn!(name_server = server.address, %error, "not unregistered");
-                }
-            });
-        }
-        while leaving.join_next().await.is_some() {}
-    }
+    while leaving.join_next().await.is_some() {}
 }
 
 async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receiver<bool>) {
@@ -552,23 +463,5 @@ mod tests {
         let refused = RegisterError::Refused { code: 1, remark: String::new() };
         assert_eq!(refused.pause(long, period), long);
         assert_eq!(refused.pause(period * 2, period), period);
-    }
-
-    #[test]
-    fn many_changes_are_told_as_one() {
-        let mut owed = Owed::Topics(BTreeSet::new());
-        owed.add("T");
-        owed.add("T");
-        assert_eq!(owed, Owed::Topics(BTreeSet::from(["T".to_owned()])));
-        for number in 0..=CHANGES_MAX {
-            owed.add(&number.to_string());
-        }
-        assert_eq!(owed, Owed::Everything);
-    }
-
-    #[test]
-    fn a_name_server_that_is_named_twice_is_told_once() {
-        let registry = Registry::new(&["a:1".to_owned(), "b:1".to_owned(), "a:1".to_owned()], ClientOptions::default());
-        assert_eq!(registry.addresses().collect::<Vec<_>>(), ["a:1", "b:1"]);
     }
 }

@@ -5,18 +5,14 @@
 //! Left out are batches, retries (a consumer sends the same message back again and again, under its first key), static topics (the queue
 //! of the first one may have moved to another broker) and keys that are too long.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::HashMap;
 use net::{Outgoing, ReplyTo};
-use parking_lot::Mutex;
-use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use protocol::message_id::offset_message_id;
 use protocol::request::SendReply;
-use store::{Landed, Stage};
+use store::Stage;
 use tokio::time::timeout;
 
 use crate::acknowledgements;
@@ -26,122 +22,8 @@ use crate::inbox::Errand;
 use crate::parts::Stored;
 use crate::refusal::{Refusal, SOON};
 use crate::session::{JOURNAL_TIMEOUT, Session};
+use crate::state::repeats::{Claim, First};
 use crate::topics::Topic;
-
-/// Longest key that is remembered, in bytes. Clients make them 32 long.
-const KEY_MAX: usize = 128;
-
-/// Where the first of several equal sends went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct First {
-    at: LogOffset,
-    end: LogOffset,
-    queue_id: i32,
-    queue_offset: u64,
-}
-
-/// What a claim finds.
-#[derive(Debug, PartialEq, Eq)]
-enum Claim {
-    /// Nobody sent it before: it is to be stored, under this name.
-    New(Arc<str>),
-    /// It is there.
-    Stored(First),
-    /// Another connection is about to store it.
-    UnderWay,
-}
-
-#[derive(Debug)]
-struct Sent<T> {
-    claimed_at: Duration,
-    topic: T,
-    /// None until it is stored.
-    first: Option<First>,
-}
-
-/// The sends of the last while. `T` is the topic's handle.
-#[derive(Debug)]
-struct Known<T> {
-    by_name: HashMap<Arc<str>, Sent<T>>,
-    /// Oldest first. A name that was given up stays here until its time, and then removes nothing.
-    in_order: VecDeque<(Duration, Arc<str>)>,
-}
-
-impl<T> Known<T> {
-    /// Forgets what is older than `window`, and the oldest if there would be more than `max`.
-    fn claim(
-        &mut self,
-        name: &str,
-        topic: T,
-        is_gone: impl Fn(&T) -> bool,
-        now: Duration,
-        window: Duration,
-        max: usize,
-    ) -> Claim {
-        while self.in_order.front().is_some_and(|(at, _)| now.saturating_sub(*at) >= window) {
-            self.forget_oldest();
-        }
-        match self.by_name.get(name) {
-            // What a deleted topic held is gone, and its name may belong to another one.
-            Some(sent) if is_gone(&sent.topic) => {}
-            Some(Sent { first: Some(first), .. }) => return Claim::Stored(*first),
-            Some(Sent { first: None, .. }) => return Claim::UnderWay,
-            None => {}
-        }
-        while self.in_order.len() >= max.max(1) {
-            self.forget_oldest();
-        }
-        let name: Arc<str> = name.into();
-        self.in_order.push_back((now, Arc::clone(&name)));
-        self.by_name.insert(Arc::clone(&name), Sent { claimed_at: now, topic, first: None });
-        Claim::New(name)
-    }
-
-    fn forget_oldest(&mut self) {
-        if let Some((at, name)) = self.in_order.pop_front()
-            && self.by_name.get(&name).is_some_and(|sent| sent.claimed_at == at)
-        {
-            self.by_name.remove(&name);
-        }
-    }
-
-    fn settle(&mut self, name: &str, first: Option<First>) {
-        match (self.by_name.get_mut(name), first) {
-            (Some(sent), Some(_)) => sent.first = first,
-            (Some(sent), None) if sent.first.is_none() => {
-                self.by_name.remove(name);
-            }
-            (Some(_) | None, _) => {}
-        }
-    }
-}
-
-/// The window.
-pub(crate) struct Repeats {
-    /// Zero: off.
-    window: Duration,
-    max: usize,
-    known: Mutex<Known<Arc<Topic>>>,
-}
-
-impl Repeats {
-    pub(crate) fn new(window_ms: u64, max: usize) -> Repeats {
-        let known = Known { by_name: HashMap::new(), in_order: VecDeque::new() };
-        Repeats { window: Duration::from_millis(window_ms), max, known: Mutex::new(known) }
-    }
-
-    /// How many sends are remembered.
-    pub(crate) fn count(&self) -> usize {
-        self.known.lock().in_order.len()
-    }
-
-    /// What became of a claimed send: where it landed, or that it did not.
-    pub(crate) fn settle(&self, name: &str, queue_id: i32, landed: Option<&Landed>) {
-        let first =
-            landed.map(|landed| First { at: landed.at, end: landed.end, queue_id, queue_offset: landed.queue_offset });
-        self.known.lock().settle(name, first);
-    }
-}
 
 /// How a send goes on.
 pub(crate) enum Verdict {
@@ -153,29 +35,12 @@ pub(crate) enum Verdict {
 
 /// Looks whether this message was sent before, and notes it.
 pub(crate) fn look(broker: &Broker, topic: &Arc<Topic>, uniq_key: &str) -> Result<Verdict, Refusal> {
-    let repeats = &broker.repeats;
-    if repeats.window.is_zero()
-        || uniq_key.is_empty()
-        || uniq_key.len() > KEY_MAX
-        || topic.is_retry()
-        || topic.is_static()
-    {
-        return Ok(Verdict::Store(None));
-    }
-    let name = format!("{}\u{1}{uniq_key}", topic.name());
-    let claimed = repeats.known.lock().claim(
-        &name,
-        Arc::clone(topic),
-        |topic| topic.is_gone(),
-        broker.clock.elapsed(),
-        repeats.window,
-        repeats.max,
-    );
-    match claimed {
-        Claim::New(name) => Ok(Verdict::Store(Some(name))),
-        Claim::Stored(first) => Ok(Verdict::Repeated(first)),
+    match broker.repeats.claim(topic, uniq_key, &broker.clock) {
+        None => Ok(Verdict::Store(None)),
+        Some(Claim::New(name)) => Ok(Verdict::Store(Some(name))),
+        Some(Claim::Stored(first)) => Ok(Verdict::Repeated(first)),
         // Producers send again after this code.
-        Claim::UnderWay => Err(Refusal::busy(
+        Some(Claim::UnderWay) => Err(Refusal::busy(
             format_args!(
                 "[GANTRY]broker busy, start flow control for a while: a message with the UNIQ_KEY {uniq_key} is being stored"
             ),
@@ -252,66 +117,4 @@ pub(crate) fn answer(
         drop((debt, permit));
     });
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const WINDOW: Duration = Duration::from_secs(10);
-    const FIRST: First = First { at: LogOffset(7), end: LogOffset(9), queue_id: 1, queue_offset: 5 };
-
-    fn known() -> Known<bool> {
-        Known { by_name: HashMap::new(), in_order: VecDeque::new() }
-    }
-
-    fn claim(known: &mut Known<bool>, name: &str, seconds: u64) -> Claim {
-        known.claim(name, false, |is_gone| *is_gone, Duration::from_secs(seconds), WINDOW, 3)
-    }
-
-    #[test]
-    fn a_send_is_known_until_its_window_is_over() {
-        let mut known = known();
-        assert_eq!(claim(&mut known, "a", 0), Claim::New("a".into()));
-        assert_eq!(claim(&mut known, "a", 1), Claim::UnderWay);
-        known.settle("a", Some(FIRST));
-        assert_eq!(claim(&mut known, "a", 9), Claim::Stored(FIRST));
-        assert_eq!(claim(&mut known, "a", 10), Claim::New("a".into()));
-    }
-
-    #[test]
-    fn a_send_that_was_not_stored_may_come_again() {
-        let mut known = known();
-        claim(&mut known, "a", 0);
-        known.settle("a", None);
-        assert_eq!(claim(&mut known, "a", 5), Claim::New("a".into()));
-        known.settle("a", Some(FIRST));
-        // The end of the first claim's time is not that of the second.
-        assert_eq!(claim(&mut known, "a", 12), Claim::Stored(FIRST));
-    }
-
-    #[test]
-    fn there_is_an_end_to_what_is_remembered_and_the_oldest_goes_first() {
-        let mut known = known();
-        for name in ["a", "b", "c", "d"] {
-            claim(&mut known, name, 0);
-            known.settle(name, Some(FIRST));
-        }
-        assert_eq!((known.by_name.len(), known.in_order.len()), (3, 3));
-        assert_eq!(claim(&mut known, "d", 1), Claim::Stored(FIRST));
-        assert_eq!(claim(&mut known, "a", 1), Claim::New("a".into()));
-        for _ in 0..10 {
-            known.settle("a", None);
-            claim(&mut known, "a", 1);
-        }
-        assert!(known.in_order.len() <= 3);
-    }
-
-    #[test]
-    fn what_a_deleted_topic_held_does_not_count() {
-        let mut known = known();
-        known.claim("a", true, |is_gone| *is_gone, Duration::ZERO, WINDOW, 3);
-        known.settle("a", Some(FIRST));
-        assert_eq!(claim(&mut known, "a", 1), Claim::New("a".into()));
-    }
 }

@@ -18,7 +18,7 @@ use protocol::names::logical_broker;
 use protocol::request::GetRouteInfo;
 use protocol::sys_flag::perm;
 
-use crate::register::Registry;
+use crate::state::registry::Registry;
 use crate::topics::QUEUES_MAX;
 
 /// A route is asked for again after this (`loadBalancePollNameServerInterval` of Apache).

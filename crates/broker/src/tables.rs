@@ -9,7 +9,7 @@ use store::Store;
 pub(crate) const TOPICS: TableId = TableId(1);
 /// Name of a table → its data version as JSON.
 pub(crate) const VERSIONS: TableId = TableId(2);
-/// Delay level → offset of the next message to deliver; see `delay.rs`.
+/// Delay level → offset of the next message to deliver; see `delay/state.rs`.
 pub(crate) const DELAYS: TableId = TableId(3);
 
 /// Group name → its configuration as JSON.
@@ -26,7 +26,7 @@ pub(crate) const EXTRAS: TableId = TableId(8);
 /// Offset of a half message (8 bytes big-endian) → how often its producer was asked, 4 bytes big-endian.
 pub(crate) const CHECKS: TableId = TableId(9);
 /// Where the log is read from after a crash, to find timer messages that were delivered (8 bytes big-endian), and what the device did not give of
-/// them; see `timer/mod.rs` and `timer/task/aside.rs`.
+/// them; see `timer/mod.rs` and `timer/state/aside.rs`.
 pub(crate) const TIMERS: TableId = TableId(12);
 
 /// Number of a queue that a group pops (4 bytes big-endian) → queue id (4 bytes big-endian), `topic@group`.

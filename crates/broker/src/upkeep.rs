@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use journal::Table;
-use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use crate::blocking::beside;
 use crate::broker::Broker;
@@ -20,99 +18,53 @@ use crate::lite;
 use crate::minutes::{Minute, Minutes};
 use crate::offsets::{Offsets, rows};
 use crate::placement;
+use crate::register;
 use crate::session::JOURNAL_TIMEOUT;
 use crate::static_topic::clean;
 use crate::stats::SAMPLE_MS;
 use crate::tables;
 use crate::topics::Topics;
 use crate::topics::mapped::Mappings;
-use crate::vital::vital;
 use crate::wall_time::{STEP_MS, Steps};
-
-/// Longer than a last export and a last good-bye take.
-const LAST_WORK: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether offsets are written, where the journal did not take them at once.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// The tasks, and the word that ends them.
-pub(crate) struct Upkeep {
-    stop: watch::Sender<bool>,
-    tasks: Mutex<JoinSet<()>>,
-    /// The same for registration, which ends before the ports do.
-    stop_registering: watch::Sender<bool>,
-    registering: Mutex<JoinSet<()>>,
+/// Starts the tasks.
+pub(crate) fn start(broker: &Arc<Broker>) {
+    let (tasks, stop, own) = (&broker.upkeep, || broker.upkeep.stopping(), || Arc::clone(broker));
+    tasks.spawn("offsets", keep_offsets(own(), stop()));
+    tasks.spawn("throughput", watch_throughput(own(), stop()));
+    tasks.spawn("housekeeping", keep_house(own(), stop()));
+    tasks.spawn("configuration files", keep_files(own(), stop()));
+    if broker.store.has_light_queues() {
+        tasks.spawn("lite topics", lite::keep(own(), stop()));
+        tasks.spawn("events of lite topics", lite::dispatch(own(), stop()));
+    }
+    tasks.spawn("mappings of static topics", clean::keep(own(), stop()));
+    tasks.spawn("placement of topics", placement::run(own(), stop()));
+    register::start(broker);
 }
 
-impl Upkeep {
-    pub(crate) fn new() -> Upkeep {
-        Upkeep {
-            stop: watch::Sender::new(false),
-            tasks: Mutex::default(),
-            stop_registering: watch::Sender::new(false),
-            registering: Mutex::default(),
-        }
+/// Ends the tasks, and does a last time what they did. Nobody is served any more. An error if `config/*.json` are behind the journal then:
+/// another broker would go on with what they say.
+pub(crate) async fn stop(broker: &Broker) -> Result<(), ExchangeError> {
+    register::unregister(broker).await;
+    broker.upkeep.end("upkeep").await;
+    tend_conditions(broker);
+    let position = rows::put(&broker.store, &broker.offsets);
+    let written = broker.store.journal().written().reached(position);
+    let exported = if tokio::time::timeout(JOURNAL_TIMEOUT, written).await.is_err() {
+        // An export would wait for the journal once more.
+        tracing::error!("the journal is not written in time; it may lack the offsets that were committed last");
+        Err(ExchangeError::Journal { path: broker.store.options().root.join("config") })
+    } else {
+        broker.exchange.export(broker, When::Changed).await
+    };
+    if let Err(error) = broker.exchange.export_timer_counts(broker).await {
+        tracing::error!(%error, "counts of timer messages not exported; Apache's broker would count them anew");
     }
-
-    /// Starts the tasks.
-    pub(crate) fn start(&self, broker: &Arc<Broker>) {
-        let mut tasks = self.tasks.lock();
-        let stop = self.stop.subscribe();
-        tasks.spawn(vital("offsets", keep_offsets(Arc::clone(broker), stop.clone())));
-        tasks.spawn(vital("throughput", watch_throughput(Arc::clone(broker), stop.clone())));
-        tasks.spawn(vital("housekeeping", keep_house(Arc::clone(broker), stop.clone())));
-        tasks.spawn(vital("configuration files", keep_files(Arc::clone(broker), stop.clone())));
-        if broker.store.has_light_queues() {
-            tasks.spawn(vital("lite topics", lite::keep(Arc::clone(broker), stop.clone())));
-            tasks.spawn(vital("events of lite topics", lite::dispatch(Arc::clone(broker), stop.clone())));
-        }
-        tasks.spawn(vital("mappings of static topics", clean::keep(Arc::clone(broker), stop.clone())));
-        tasks.spawn(vital("placement of topics", placement::run(Arc::clone(broker), stop)));
-        let mut registering = self.registering.lock();
-        for task in broker.registry.tasks(broker, &self.stop_registering.subscribe()) {
-            registering.spawn(vital("registration", task));
-        }
-    }
-
-    /// Ends registration and leaves the name servers. Once.
-    pub(crate) async fn unregister(&self, broker: &Broker) {
-        if self.stop_registering.send_replace(true) {
-            return;
-        }
-        let tasks = std::mem::take(&mut *self.registering.lock());
-        end(tasks, "registration").await;
-        broker.registry.unregister(broker).await;
-    }
-
-    /// Ends the tasks, and does a last time what they did. Nobody is served any more. An error if `config/*.json` are behind the journal then:
-    /// another broker would go on with what they say.
-    pub(crate) async fn stop(&self, broker: &Broker) -> Result<(), ExchangeError> {
-        self.unregister(broker).await;
-        self.stop.send_replace(true);
-        let tasks = std::mem::take(&mut *self.tasks.lock());
-        end(tasks, "upkeep").await;
-        tend_conditions(broker);
-        let position = rows::put(&broker.store, &broker.offsets);
-        let written = broker.store.journal().written().reached(position);
-        let exported = if tokio::time::timeout(JOURNAL_TIMEOUT, written).await.is_err() {
-            // An export would wait for the journal once more.
-            tracing::error!("the journal is not written in time; it may lack the offsets that were committed last");
-            Err(ExchangeError::Journal { path: broker.store.options().root.join("config") })
-        } else {
-            broker.exchange.export(broker, When::Changed).await
-        };
-        if let Err(error) = broker.exchange.export_timer_counts(broker).await {
-            tracing::error!(%error, "counts of timer messages not exported; Apache's broker would count them anew");
-        }
-        exported
-    }
-}
-
-async fn end(mut tasks: JoinSet<()>, what: &str) {
-    let ended = async { while tasks.join_next().await.is_some() {} };
-    if tokio::time::timeout(LAST_WORK, ended).await.is_err() {
-        tracing::warn!(what, "does not end, going on without");
-    }
+    exported
 }
 
 /// Carries committed offsets to the journal, `journalOffsetsMillis` after the first of them, of each key the newest. Whoever is told

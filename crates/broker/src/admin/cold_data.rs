@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use config::properties;
 use net::{Outgoing, Request};
-use parking_lot::Mutex;
 use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::request::SetCommitLogReadMode;
@@ -23,10 +22,6 @@ const GROUPS_MAX: usize = 10_000;
 /// Bytes of a request: more is not a list of limits.
 const BODY_MAX: usize = 1 << 20;
 const NO_EFFECT: &str = "kept, without effect: cold reads run on their own threads and no group is held back";
-
-/// Bytes that each group may read, by its name. Lost with a restart, as in Apache. The mutex guards nothing else.
-#[derive(Default)]
-pub(crate) struct ColdLimits(Mutex<BTreeMap<String, i64>>);
 
 fn text<'a>(request: &Request<'a>) -> Result<&'a str, Refusal> {
     if request.body.len() > BODY_MAX {

@@ -4,15 +4,11 @@
 //! started with, as Apache does it, so that it holds after a restart. Success means that the device has the file. Where it cannot be written,
 //! the change is in force all the same, and the answer is an error that says both.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use config::file::{self, FileError};
 use config::key::State as KeyState;
 use config::{BrokerSettings, ConfigError, FlushDiskType, Role, Settings, StoreSettings, keys, properties};
 use net::{Outgoing, Request};
-use parking_lot::Mutex;
-use protocol::body::DataVersion;
 use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
 use protocol::request::GetBrokerConfigReply;
@@ -27,62 +23,6 @@ use crate::session::Session;
 
 /// Keys that nobody may change from afar, whatever the settings say: they say who may change what.
 const ALWAYS_BLACK: [&str; 2] = ["configBlackList", "brokerConfigPath"];
-
-/// The settings with their origins, and the file that they came from.
-pub(crate) struct Configuration {
-    /// Guards changes, from looking at the old value until the new one is in force. The file follows, on a thread that may wait.
-    state: Mutex<State>,
-    file: Option<Arc<SettingsFile>>,
-}
-
-/// The file, and changes on their way to it.
-struct SettingsFile {
-    path: PathBuf,
-    /// In the order in which they came into force, each key once; what could not be written stays, and is written with the next change.
-    pending: Mutex<Vec<(String, String)>>,
-    /// Held while the file is written, by threads that may wait.
-    writing: Mutex<()>,
-}
-
-impl SettingsFile {
-    fn add(&self, changes: &[(String, String)]) {
-        let mut pending = self.pending.lock();
-        for change in changes {
-            pending.retain(|(key, _)| *key != change.0);
-            pending.push(change.clone());
-        }
-    }
-
-    /// Writes what is pending, and returns when the device has it. Of two that come at once, one finds nothing left to do.
-    fn write(&self) -> Result<(), FileError> {
-        let _writing = self.writing.lock();
-        let changes = self.pending.lock().clone();
-        if changes.is_empty() {
-            return Ok(());
-        }
-        file::change(&self.path, &changes)?;
-        self.pending.lock().retain(|change| !changes.contains(change));
-        Ok(())
-    }
-}
-
-struct State {
-    settings: Settings,
-    version: DataVersion,
-}
-
-impl Configuration {
-    pub(crate) fn new(settings: Settings, file: Option<PathBuf>) -> Configuration {
-        let file =
-            file.map(|path| Arc::new(SettingsFile { path, pending: Mutex::default(), writing: Mutex::default() }));
-        Configuration { state: Mutex::new(State { settings, version: DataVersion::default() }), file }
-    }
-
-    /// The text of a setting, given or by default.
-    pub(crate) fn text(&self, key: &str) -> String {
-        self.state.lock().settings.text(key)
-    }
-}
 
 /// 25: changes settings. The body is a property file.
 pub(crate) fn update(
@@ -101,7 +41,7 @@ pub(crate) fn update(
         return Err(Refusal::new(ResponseCode::NoPermission, "Can not update config in black list."));
     }
     let (told, remark, overridden) = {
-        let mut state = broker.configuration.state.lock();
+        let mut state = broker.configuration.now.lock();
         let (settings, broker_settings, store_settings) = changed(&state.settings, &changes)
             .map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
         let before = std::mem::replace(&mut state.settings, settings);
@@ -244,7 +184,7 @@ fn is_black(black_list: &[String], key: &str) -> bool {
 
 /// 26: all settings, as a property file, and their version.
 pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    let state = broker.configuration.state.lock();
+    let state = broker.configuration.now.lock();
     let version = fastjson::to_vec(&state.version, Dialect::FastJson);
     let version = String::from_utf8_lossy(&version);
     let mut body = String::new();

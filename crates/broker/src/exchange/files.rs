@@ -9,6 +9,7 @@ use protocol::body::{
 use serde_json::Value;
 
 use super::ExchangeError;
+use super::state::{ALL, Json};
 use super::text::{parse, text, whole};
 use crate::admin;
 use crate::broker::Broker;
@@ -17,55 +18,6 @@ use crate::pop::OrderTable;
 use crate::refusal::Refusal;
 use crate::static_topic::accept;
 use crate::topics::QUEUES_MAX;
-
-/// One of the files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Json {
-    Topics,
-    Groups,
-    Offsets,
-    /// With light queues Apache reads and writes this one in the place of the one before.
-    LightOffsets,
-    Delays,
-    Modes,
-    Orders,
-    Mappings,
-    Conditions,
-}
-
-/// In the order in which they are taken over: of two files with offsets, the later one counts; a mapping needs its topic.
-pub(super) const ALL: [Json; 9] = [
-    Json::Topics,
-    Json::Mappings,
-    Json::Groups,
-    Json::Offsets,
-    Json::LightOffsets,
-    Json::Delays,
-    Json::Modes,
-    Json::Orders,
-    Json::Conditions,
-];
-
-impl Json {
-    pub(super) fn file(self) -> &'static str {
-        match self {
-            Json::Topics => "topics.json",
-            Json::Groups => "subscriptionGroup.json",
-            Json::Offsets => "consumerOffset.json",
-            Json::LightOffsets => "lmqConsumerOffset.json",
-            Json::Delays => "delayOffset.json",
-            Json::Modes => "messageRequestMode.json",
-            Json::Orders => "consumerOrderInfo.json",
-            Json::Mappings => "topicQueueMapping.json",
-            Json::Conditions => "consumerFilter.json",
-        }
-    }
-}
-
-/// The file of that name.
-pub(super) fn named(file: &[u8]) -> Option<Json> {
-    ALL.into_iter().find(|json| json.file().as_bytes() == file)
-}
 
 /// The files that are exchanged.
 pub(super) fn used(broker: &Broker) -> impl Iterator<Item = Json> {

@@ -9,9 +9,9 @@ use protocol::fastjson;
 use serde_json::Value;
 use store::look::Committed;
 
-use super::files::{ALL, Json};
 use super::hash;
 use super::place::backup;
+use super::state::{ALL, Json};
 use crate::offsets::{rows, split_key};
 use crate::tables;
 

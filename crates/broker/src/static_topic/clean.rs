@@ -224,7 +224,7 @@ mod tests {
     use store::{Retention, Store, StoreEnv, StoreOptions};
 
     use super::*;
-    use crate::broker::Start;
+    use crate::duties::Start;
     use crate::topics::plain;
 
     fn item(generation: i32, bname: &str, logic_offset: i64) -> LogicQueueMappingItem {

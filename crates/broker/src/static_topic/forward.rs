@@ -9,20 +9,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use env::Clock;
-use net::{Outgoing, ReplyTo, Request, Response};
+use net::Response;
 use parking_lot::Mutex;
 use protocol::body::{ClusterInfo, MASTER_ID};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
 use protocol::header::EncodeFields;
 use protocol::request::{SendMessage, WhichQueue};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::broker::Broker;
-use crate::inbox::Errand;
 use crate::refusal::{Refusal, SOON};
-use crate::register::Registry;
-use crate::session::Session;
+use crate::state::registry::Registry;
 
 /// As long as Apache's broker waits for another (`forwardTimeout`).
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -30,8 +27,6 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const FRESH: Duration = Duration::from_secs(5);
 /// And after this when an address is missing or does not answer: not with each request.
 const DOUBTED: Duration = Duration::from_secs(1);
-/// How long one request may wait for them, however many it has to ask; its client waits no longer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests that wait for other brokers.
 const UNDER_WAY_MAX: usize = 1_024;
 
@@ -65,6 +60,15 @@ impl Forward {
             under_way: Arc::new(Semaphore::new(UNDER_WAY_MAX)),
             clock,
         }
+    }
+
+    /// Room for one more request that waits for other brokers.
+    pub(crate) fn may_wait(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        Arc::clone(&self.under_way).try_acquire_owned().map_err(|_| {
+            let what =
+                format_args!("[GANTRY]system busy, start flow control for a while: {UNDER_WAY_MAX} requests wait for other brokers of static topics");
+            Refusal::busy(what, SOON)
+        })
     }
 
     /// Asks a broker about its own physical queue.
@@ -181,53 +185,4 @@ fn success<T>(broker: &str, answer: Response, read: impl FnOnce(&Response) -> Re
 pub(crate) fn unexpected(broker: &str, answer: &Response) -> Refusal {
     let remark = answer.remark.as_deref().unwrap_or_default();
     Refusal::failed(format!("unexpected remote response code {} of broker {broker}: {remark}", answer.code))
-}
-
-/// Answers a request by a task that may wait for others. `answer` writes the reply.
-///
-/// Until the connection takes it the reply counts among those that its peer has not taken. Where there are too many of them it is refused
-/// instead: such replies come however little the peer takes.
-pub(crate) fn answer_later(
-    broker: &Broker,
-    session: &Session,
-    request: &Request<'_>,
-    answer: impl Future<Output = Result<Outgoing, Refusal>> + Send + 'static,
-) -> Result<(), Refusal> {
-    let permit = Arc::clone(&broker.forward.under_way).try_acquire_owned().map_err(|_| {
-        let what =
-            format_args!("[GANTRY]system busy, start flow control for a while: {UNDER_WAY_MAX} requests wait for other brokers of static topics");
-        Refusal::busy(what, SOON)
-    })?;
-    let (inbox, connection, reply_to) = (Arc::clone(&session.inbox), session.connection.clone(), request.reply_to());
-    let debt = inbox.owe();
-    tokio::spawn(async move {
-        let answer = tokio::time::timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(|_| {
-            let seconds = ANSWER_TIMEOUT.as_secs();
-            Err(Refusal::failed(format!("other brokers of the static topic did not answer within {seconds} s")))
-        });
-        let frames = answer.unwrap_or_else(|refusal| refused(reply_to, &refusal)).take();
-        match connection.lay_aside(frames.memory_bytes()) {
-            Ok(aside) => inbox.push(Errand::then(move |_, _, out| {
-                out.extend(frames);
-                drop(aside);
-            })),
-            Err(error) => {
-                let what = format_args!(
-                    "[GANTRY]system busy, start flow control for a while: {error} (requestBytesMax), and this client has not taken what other brokers of \
-                     static topics have answered before"
-                );
-                let instead = refused(reply_to, &Refusal::busy(what, SOON)).take();
-                // What is as small as that, such as the answer to a commit, takes no more memory than its refusal.
-                inbox.push(Errand::Frames(if frames.bytes() <= instead.bytes() { frames } else { instead }));
-            }
-        }
-        drop((debt, permit));
-    });
-    Ok(())
-}
-
-fn refused(reply_to: ReplyTo, refusal: &Refusal) -> Outgoing {
-    let mut out = Outgoing::new();
-    out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
-    out
 }

@@ -14,6 +14,7 @@ pub(crate) mod offsets;
 pub(crate) mod order;
 pub(crate) mod progress;
 pub(crate) mod pull;
+pub(crate) mod replies;
 pub(crate) mod send;
 
 use std::sync::Arc;

@@ -16,8 +16,9 @@ use crate::offsets::{Offsets, rows};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic;
-use crate::static_topic::forward::{Forward, answer_later, unexpected};
+use crate::static_topic::forward::{Forward, unexpected};
 use crate::static_topic::order::{Number, Order};
+use crate::static_topic::replies::answer_later;
 use crate::topics::Topic;
 use crate::topics::mapping::{Mapping, Places, end, find, is_decided, logical, physical};
 

@@ -17,8 +17,9 @@ use crate::broker::Broker;
 use crate::parked::Asked;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::static_topic::forward::{answer_later, unexpected};
+use crate::static_topic::forward::unexpected;
 use crate::static_topic::offsets::PulledCommit;
+use crate::static_topic::replies::answer_later;
 use crate::topics::Topic;
 use crate::topics::mapping::{Mapping, end, find, known_end, locate, logical, next};
 

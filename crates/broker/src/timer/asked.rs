@@ -3,9 +3,8 @@
 use config::StoreSettings;
 use protocol::code::ResponseCode;
 use protocol::properties::name;
-use protocol::record::RecordView;
 
-use super::Timers;
+use super::state::Timers;
 use crate::broker::Broker;
 use crate::facts::Facts;
 use crate::refusal::Refusal;
@@ -111,19 +110,6 @@ fn check_crowd(broker: &Broker, timers: &Timers, slot: i64, most: i64) -> Result
             ),
         )),
     }
-}
-
-/// When exactly a stored message is due, in ms: when its producer said, as far as that is in the slot behind `out`.
-pub(super) fn due_ms(view: &RecordView<'_>, out: i64, precision: i64, now: i64) -> i64 {
-    let number = |name| view.property(name).and_then(|text| text.parse::<i64>().ok());
-    // The log's times never go back: after the clock stood ahead, they are ahead of it.
-    let stored = view.store_timestamp().min(now);
-    let due = number(name::TIMER_DELAY_SEC)
-        .map(|seconds| stored.saturating_add(seconds.saturating_mul(1000)))
-        .or_else(|| number(name::TIMER_DELAY_MS).map(|ms| stored.saturating_add(ms)))
-        .or_else(|| number(name::TIMER_DELIVER_MS))
-        .unwrap_or(i64::MAX);
-    due.clamp(out.saturating_add(1), out.saturating_add(precision))
 }
 
 #[cfg(test)]

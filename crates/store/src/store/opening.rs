@@ -23,7 +23,7 @@ use crate::error::StoreError;
 use crate::governor::{ColdPages, Governor};
 use crate::index::{KeyIndex, LogNow};
 use crate::lock::{AbortFile, StoreLock};
-use crate::options::{StoreEnv, StoreOptions};
+use crate::options::{FlushMode, StoreEnv, StoreOptions};
 use crate::queue_log::{QueueLogOptions, QueueLogs};
 use crate::recovery::{self, Before, End, Recovered, Unfinished, Went};
 use crate::resume::{self, Mark, Resume};

@@ -1,7 +1,7 @@
 //! The task: takes in what is new in the queue, reads the slots whose time comes near, delivers what is due.
 //!
 //! It sleeps until the queue grows, something is due or something is flushed. Files are read and written on threads that may wait. What the
-//! device did not give is set aside (`task/aside.rs`).
+//! device did not give is set aside (`duty/aside.rs`).
 
 mod aside;
 mod back;
@@ -20,7 +20,8 @@ use store::{LogSlice, RecordAt, RecordBatch, StoreError, TagsCode, TimerFiles, T
 use tokio::task::JoinHandle;
 
 use super::agenda::{Agenda, Entry, Kind, Step};
-use super::{SCAN_FROM, Timers, asked, deletes, out_ms};
+use super::state::aside::Aside;
+use super::state::{SCAN_FROM, Timers, deletes, due_ms, out_ms};
 use crate::append;
 use crate::blocking;
 use crate::broker::Broker;
@@ -28,14 +29,12 @@ use crate::facts;
 use crate::fetch;
 use crate::hold::Lane;
 use crate::light;
+use crate::protect;
 use crate::static_topic::late::{self, Destination};
 use crate::tables;
 use crate::topics::mapping::Mapping;
 use crate::unreadable::Tries;
 use crate::wall_time::{self, Steps};
-use aside::Aside;
-pub(super) use aside::Rows;
-pub(super) use back::latest;
 
 /// Messages taken in with one write of the files.
 const TAKE_IN_MAX: usize = 512;
@@ -115,6 +114,28 @@ struct Task {
     /// The mappings of static topics by which messages of the batch were given their queues.
     mappings: Vec<Arc<Mapping>>,
     properties: Vec<u8>,
+}
+
+impl Timers {
+    /// Where the oldest message lies that waits. Called by a thread that may wait.
+    fn needed_from(&self, broker: &Broker) -> Option<LogOffset> {
+        // Before the files: what is taken in meanwhile is found in both places, and not in neither.
+        let next = self.figures.next.load(Ordering::Relaxed);
+        let oldest = match self.files.lock().needed_from() {
+            Ok(oldest) => oldest,
+            Err(error) => {
+                tracing::error!(%error, "cannot tell which timer messages wait; nothing is removed from the log");
+                return Some(broker.store.min_offset());
+            }
+        };
+        let first_new = protect::first_from(broker, names::TIMER_TOPIC, 0, next);
+        oldest.into_iter().chain(first_new).chain(self.aside.first()).min()
+    }
+}
+
+/// Where the oldest timer message lies that waits, if the broker has any.
+pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
+    broker.timers.as_ref()?.needed_from(broker)
 }
 
 /// Takes in and delivers until the broker stops.
@@ -511,7 +532,7 @@ impl Task {
         magic |= if is_delete { timer_magic::DELETE } else { 0 };
         Some(TimerUnit {
             slot: place.slot,
-            due: asked::due_ms(view, out, self.timers.precision, now),
+            due: due_ms(view, out, self.timers.precision, now),
             written: now,
             at: unit.at,
             size: unit.size,

@@ -1,33 +1,23 @@
-//! Delayed messages: the 18 levels of `messageDelayLevel`, in Apache's form on disk.
-//!
-//! A delayed message lies in queue `level - 1` of `SCHEDULE_TOPIC_XXXX`; its unit carries the delivery time where others carry a tag
-//! code. One task delivers for all levels. It sleeps until the next head is due, and without end when nothing waits.
-//!
-//! Exactly once over kill -9: a delivered record names the scheduled one in its prepared offset, as `!log_offset`, a negative number that
-//! nobody else uses. The journal holds, for each level, the next offset to deliver, written only when what was delivered before is flushed,
-//! and a place in the log behind which every delivery lies that the journal does not know of. A start reads the log from there and
-//! skips what it finds delivered. What the device did not give when it was due is set aside (`delay/aside.rs`).
+//! The task that delivers delayed messages of all levels. It sleeps until the next head is due, and without end when nothing waits.
 
 mod aside;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
-use journal::Table;
-use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
-use protocol::delay::LEVELS_MAX;
 use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::tags;
-use store::{RecordAt, RecordBatch, Store, StoreError, TagsCode, Unit};
-use tokio::sync::Notify;
+use store::{RecordAt, RecordBatch, TagsCode, Unit};
 
+use super::state::aside::{Aside, Key};
+use super::state::{Delay, SCAN_FROM, put};
 use crate::append;
 use crate::broker::Broker;
 use crate::fetch;
@@ -37,12 +27,10 @@ use crate::protect;
 use crate::refusal::Refusal;
 use crate::schedule::{Schedule, Step};
 use crate::static_topic::late::{self, Destination, Led};
-use crate::tables;
 use crate::topics::mapping::Mapping;
-use crate::topics::{Topic, Topics};
 use crate::unreadable::WaitsFor;
 use crate::wall_time::{self, Steps};
-use aside::{Aside, Key, NOT_THERE, Rows, UNREAD_MAX};
+use aside::{NOT_THERE, UNREAD_MAX};
 
 /// Messages delivered under one lock of the log.
 const BATCH_MAX: usize = 64;
@@ -54,183 +42,6 @@ const SCAN_BYTES_MAX: u64 = 64 << 20;
 const RETRY: Duration = Duration::from_secs(1);
 /// How long a stop waits for the device.
 const LAST_FLUSH: Duration = Duration::from_secs(1);
-/// The journal's key of the place to read from; levels are far smaller.
-const SCAN_FROM: u32 = u32::MAX;
-
-/// The delivery of delayed messages, as others see it.
-pub(crate) struct Delay {
-    topic: Arc<Topic>,
-    bell: Arc<Notify>,
-    /// By level - 1: the next offset to deliver, as far as the journal knows. For all levels that a table can have: one that the table does not
-    /// have now keeps its place for when it is there again.
-    next: Vec<AtomicU64>,
-    /// How many levels `messageDelayLevel` has.
-    levels: usize,
-    /// Where the log is read from after a crash, as far as the journal knows.
-    scan_from: AtomicU64,
-    /// What the device did not give.
-    aside: Rows,
-    /// Taken by the task.
-    loaded: Mutex<Option<Loaded>>,
-    is_stopping: AtomicBool,
-    has_stopped: Notify,
-}
-
-/// What a start finds.
-struct Loaded {
-    /// Where the log was read from.
-    scan_from: LogOffset,
-    /// Where the log ended.
-    end: LogOffset,
-    /// Log offsets of scheduled messages that were delivered, though the journal says that they are still to be.
-    delivered: HashSet<u64>,
-}
-
-impl Delay {
-    /// Reads the journal and the tail of the log.
-    pub(crate) fn load(store: &Store, topics: &Topics, levels: usize) -> Result<Delay, StoreError> {
-        let topic = topics.schedule();
-        let next: Vec<AtomicU64> = (0..LEVELS_MAX).map(|_| AtomicU64::new(0)).collect();
-        let mut scan_from = None;
-        let aside = Rows::default();
-        store.journal().load(tables::DELAYS, |key, value| {
-            if aside.load(key, value) {
-                return;
-            }
-            let (Ok(key), Ok(value)) =
-                (key.try_into().map(u32::from_be_bytes), value.try_into().map(u64::from_be_bytes))
-            else {
-                return;
-            };
-            if key == SCAN_FROM {
-                scan_from = Some(value);
-            } else if let Some(next) = (key as usize).checked_sub(1).and_then(|index| next.get(index)) {
-                next.store(value, Ordering::Relaxed);
-            }
-        });
-        let end = store.end();
-        // Without the entry nothing was ever delivered by us; a log that is shorter than it was has lost those deliveries.
-        let scan_from = LogOffset(scan_from.unwrap_or(end.0).clamp(store.min_offset().0.min(end.0), end.0));
-        let mut delivered = HashSet::new();
-        let mut visit = |_: LogOffset, view: &RecordView<'_>| {
-            let prepared = view.prepared_offset();
-            if prepared < 0 {
-                delivered.insert(!prepared as u64);
-            }
-        };
-        if let Err(error) = store.scan(scan_from, &mut visit) {
-            // Deliveries found twice are found once; reading everything costs time, believing too little costs double messages.
-            tracing::warn!(%error, "the journal's place in the log is no record; looking for deliveries in the whole log");
-            store.scan(store.min_offset(), &mut visit)?;
-        }
-        let set_aside = aside.places();
-        let in_use = &next[..levels];
-        delivered.retain(|at| set_aside.contains(at) || is_still_to_deliver(store, LogOffset(*at), in_use));
-        Ok(Delay {
-            topic,
-            bell: Arc::clone(topics.schedule_bell()),
-            next,
-            levels,
-            scan_from: AtomicU64::new(scan_from.0),
-            aside,
-            loaded: Mutex::new(Some(Loaded { scan_from, end, delivered })),
-            is_stopping: AtomicBool::new(false),
-            has_stopped: Notify::new(),
-        })
-    }
-
-    /// The topic where messages wait.
-    pub(crate) fn topic(&self) -> &Arc<Topic> {
-        &self.topic
-    }
-
-    /// How many levels there are.
-    pub(crate) fn levels(&self) -> usize {
-        self.levels
-    }
-
-    /// The next offset to deliver of each of them.
-    fn in_use(&self) -> &[AtomicU64] {
-        &self.next[..self.levels]
-    }
-
-    /// The next offset to deliver, by level, for those that have one: `delayOffset.json`. Also of levels that the table does not have now, as
-    /// Apache keeps them.
-    pub(crate) fn offsets(&self) -> impl Iterator<Item = (i32, i64)> {
-        self.next
-            .iter()
-            .zip(1..)
-            .map(|(next, level)| (level, next.load(Ordering::Relaxed) as i64))
-            .filter(|(_, next)| *next > 0)
-    }
-
-    /// Where the oldest message lies whose delivery is not on the device yet. Called by a thread that may wait.
-    pub(crate) fn needed_from(&self, broker: &Broker) -> Option<LogOffset> {
-        let of_levels = self.in_use().iter().zip(0..).filter_map(|(next, level)| {
-            protect::first_from(broker, names::SCHEDULE_TOPIC, level, next.load(Ordering::Acquire))
-        });
-        // After the levels: what they have passed over was set aside before.
-        of_levels.min().into_iter().chain(self.aside.first()).min()
-    }
-
-    /// Takes over another broker's progress. Only before the task runs.
-    pub(crate) fn import(&self, store: &Store, level: i32, offset: i64) {
-        if let Some(next) = usize::try_from(level - 1).ok().and_then(|index| self.next.get(index)) {
-            next.store(offset.max(0) as u64, Ordering::Relaxed);
-            put(store, level as u32, offset.max(0) as u64);
-            // The level comes to them again.
-            self.aside.forget_from(store, level as u32 - 1, offset.max(0) as u64);
-        }
-        // What that broker has delivered on is never met again.
-        if let Some(loaded) = &mut *self.loaded.lock() {
-            let set_aside = self.aside.places();
-            let in_use = self.in_use();
-            let is_met = |at: &u64| set_aside.contains(at) || is_still_to_deliver(store, LogOffset(*at), in_use);
-            loaded.delivered.retain(is_met);
-        }
-    }
-
-    /// Lets the task finish its batch, and waits for it.
-    pub(crate) async fn stop(&self) {
-        let stopped = self.has_stopped.notified();
-        if !self.is_stopping.swap(true, Ordering::AcqRel) {
-            self.bell.notify_one();
-            stopped.await;
-        }
-    }
-}
-
-/// Whether a scheduled message stands at or behind the next offset of its level. What stands before it is done with, what the log has no more
-/// is never met again, and what is no record any more is passed over when it is. Whether its body is sound is nobody's concern: it was delivered.
-fn is_still_to_deliver(store: &Store, scheduled: LogOffset, next: &[AtomicU64]) -> bool {
-    let is_ahead = |view: &RecordView<'_>| {
-        let level = usize::try_from(view.queue_id()).ok().filter(|_| view.topic() == names::SCHEDULE_TOPIC);
-        level.and_then(|level| next.get(level)).is_some_and(|next| view.queue_offset() >= next.load(Ordering::Relaxed))
-    };
-    // One that cannot be read now may be read when its turn comes: then it must be known that it was delivered.
-    let Ok(found) = store.about_record_cold(scheduled, is_ahead) else { return true };
-    found.unwrap_or(false)
-}
-
-impl Table for Delay {
-    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        // The place to read from first: read after the levels, it could lie behind a delivery that they do not include.
-        let scan_from = self.scan_from.load(Ordering::Acquire);
-        for (next, level) in self.next.iter().zip(1u32..) {
-            let next = next.load(Ordering::Acquire);
-            if next > 0 {
-                f(&level.to_be_bytes(), &next.to_be_bytes());
-            }
-        }
-        // Behind the levels: what they have passed over was set aside before.
-        self.aside.for_each(f);
-        f(&SCAN_FROM.to_be_bytes(), &scan_from.to_be_bytes());
-    }
-}
-
-fn put(store: &Store, key: u32, value: u64) -> u64 {
-    store.journal().put(tables::DELAYS, &key.to_be_bytes(), &value.to_be_bytes())
-}
 
 /// A delivery that the journal is not told of before it is flushed.
 struct Unflushed {
@@ -276,6 +87,17 @@ enum Prepared {
     Dropped,
     /// Another broker leads its queue.
     Elsewhere(Led),
+}
+
+impl Delay {
+    /// Where the oldest message lies whose delivery is not on the device yet. Called by a thread that may wait.
+    pub(crate) fn needed_from(&self, broker: &Broker) -> Option<LogOffset> {
+        let of_levels = self.in_use().iter().zip(0..).filter_map(|(next, level)| {
+            protect::first_from(broker, names::SCHEDULE_TOPIC, level, next.load(Ordering::Acquire))
+        });
+        // After the levels: what they have passed over was set aside before.
+        of_levels.min().into_iter().chain(self.aside.first()).min()
+    }
 }
 
 /// Delivers until the broker stops.
@@ -717,10 +539,6 @@ fn first_not_delivered(pushed: &[u64], landed: usize, is_hopeless: bool, next: u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use disk::RealDisk;
-    use env::{Clock, Random, TimeMs};
-    use protocol::record::RecordDraft;
-    use store::{StoreEnv, StoreOptions};
 
     #[test]
     fn a_level_goes_on_behind_what_landed() {
@@ -730,66 +548,5 @@ mod tests {
         assert_eq!(first_not_delivered(&pushed, 2, false, 9), 8);
         assert_eq!(first_not_delivered(&pushed, 3, false, 9), 9);
         assert_eq!(first_not_delivered(&pushed, 1, true, 9), 7, "what can never land is passed over");
-    }
-
-    fn store_at(dir: &std::path::Path) -> Arc<Store> {
-        let (clock, _) = Clock::manual(TimeMs(1_000));
-        let env = StoreEnv { clock, random: Random::seeded(1), disk: Arc::new(RealDisk), ..StoreEnv::real() };
-        let options = StoreOptions { segment_bytes: 1 << 20, ..StoreOptions::at(dir) };
-        Store::open(options, env).unwrap().0
-    }
-
-    fn append(store: &Store, topic: &str, prepared_offset: i64) -> LogOffset {
-        let host = "127.0.0.1:10911".parse().unwrap();
-        let draft = RecordDraft { prepared_offset, body: b"x", ..RecordDraft::plain(topic, host) };
-        let mut batch = RecordBatch::new();
-        batch.push(&store.queue(topic, 0).unwrap(), TagsCode::Code(0), |out| {
-            draft.encode(out).unwrap();
-        });
-        store.append(&mut batch, TimeMs(1_000)).unwrap();
-        batch.landed()[0].at
-    }
-
-    #[test]
-    fn a_start_remembers_only_deliveries_that_the_journal_does_not_know_of() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = store_at(dir.path());
-        let topics = Topics::load(&store, Clock::manual(TimeMs(1_000)).0);
-        put(&store, SCAN_FROM, 0);
-        let scheduled = [names::SCHEDULE_TOPIC; 2].map(|topic| append(&store, topic, 0));
-        for at in scheduled {
-            append(&store, "Orders", !(at.0 as i64));
-        }
-        put(&store, 1, 1);
-        let delay = Delay::load(&store, &topics, 1).unwrap();
-        let delivered = delay.loaded.lock().take().unwrap().delivered;
-        assert_eq!(delivered.into_iter().collect::<Vec<_>>(), [scheduled[1].0]);
-
-        // Known to be delivered both: a start has nothing to skip, and moves its place in the log up as it goes.
-        put(&store, 1, 2);
-        let delay = Delay::load(&store, &topics, 1).unwrap();
-        assert!(delay.loaded.lock().take().unwrap().delivered.is_empty());
-        store.close().unwrap();
-    }
-
-    #[test]
-    fn a_level_that_the_table_does_not_have_now_keeps_its_place() {
-        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let (store, snapshot) = (store_at(dir.path()), store_at(other.path()));
-        let topics = Topics::load(&store, Clock::manual(TimeMs(1_000)).0);
-        put(&store, 3, 7);
-        let delay = Delay::load(&store, &topics, 2).unwrap();
-        assert_eq!((delay.levels(), delay.offsets().collect::<Vec<_>>()), (2, vec![(3, 7)]));
-        delay.for_each(&mut |key, value| {
-            snapshot.journal().put(tables::DELAYS, key, value);
-        });
-        let delay = Delay::load(&snapshot, &topics, 3).unwrap();
-        assert_eq!((delay.levels(), delay.next[2].load(Ordering::Relaxed)), (3, 7));
-        // Another broker's progress, too.
-        let delay = Delay::load(&snapshot, &topics, 2).unwrap();
-        delay.import(&snapshot, 3, 9);
-        assert_eq!(delay.offsets().collect::<Vec<_>>(), [(3, 9)]);
-        store.close().unwrap();
-        snapshot.close().unwrap();
     }
 }

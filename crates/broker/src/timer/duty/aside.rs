@@ -4,171 +4,22 @@
 //! The journal has a row for each. It is on the device before the timer log or the check-point passes the message, and gone when what became of
 //! the message is on the device. Recalls that are dealt with meanwhile have rows, too: whom they take back may be aside.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hashbrown::HashSet;
-use journal::Journal;
-use parking_lot::Mutex;
 use protocol::properties::name;
 use protocol::{LogOffset, names};
 use store::RecordAt;
 
 use super::super::agenda::{Entry, Kind};
-use super::super::{asked, deletes, out_ms};
+use super::super::state::aside::{ASIDE_MAX, RECALLS_MAX};
+use super::super::state::{deletes, due_ms, out_ms};
 use super::{Done, RETRY, Task, Unflushed, view_of};
 use crate::fetch;
-use crate::tables;
-use crate::unreadable::{Tries, WaitsFor};
-use crate::wall_time;
+use crate::unreadable::WaitsFor;
 
-/// So many are set aside, a row of the journal each. With more of them the queue waits for the first, and slots stay open.
-const ASIDE_MAX: usize = 10_000;
-/// So many recalls are kept for them.
-const RECALLS_MAX: usize = 10_000;
 /// Why a message that the log should have is not there.
 const NOT_THERE: &str = "it is not where it should be";
-
-#[derive(Debug, Default)]
-struct State {
-    /// By place in the log: when each was taken in, or set aside, in ms.
-    messages: BTreeMap<u64, i64>,
-    /// By slot: what was taken back.
-    recalls: BTreeSet<(i64, Box<str>)>,
-}
-
-/// What the journal knows of.
-#[derive(Debug, Default)]
-pub(in crate::timer) struct Rows {
-    /// Guards itself only.
-    state: Mutex<State>,
-}
-
-fn recall_row(slot: i64, key: &str) -> Vec<u8> {
-    // Longer than the row of a message: the key of a recall is not empty.
-    [&slot.to_be_bytes(), key.as_bytes()].concat()
-}
-
-impl Rows {
-    /// Takes a row of the journal, if it is one of these.
-    pub(in crate::timer) fn load(&self, key: &[u8], value: &[u8]) {
-        let Some((number, key)) = key.split_first_chunk::<8>() else { return };
-        let state = &mut *self.state.lock();
-        if !key.is_empty() {
-            state.recalls.insert((i64::from_be_bytes(*number), String::from_utf8_lossy(key).into()));
-        } else if let Ok(taken_in) = value.try_into() {
-            state.messages.insert(u64::from_be_bytes(*number), i64::from_be_bytes(taken_in));
-        }
-    }
-
-    pub(in crate::timer) fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        let (messages, recalls) = {
-            let state = self.state.lock();
-            (state.messages.clone(), state.recalls.clone())
-        };
-        messages.iter().for_each(|(at, taken_in)| f(&at.to_be_bytes(), &taken_in.to_be_bytes()));
-        recalls.iter().for_each(|(slot, key)| f(&recall_row(*slot, key), &[]));
-    }
-
-    pub(in crate::timer) fn len(&self) -> usize {
-        self.state.lock().messages.len()
-    }
-
-    /// Where the first of them lies in the log.
-    pub(in crate::timer) fn first(&self) -> Option<LogOffset> {
-        self.state.lock().messages.keys().next().map(|at| LogOffset(*at))
-    }
-
-    fn places(&self) -> Vec<u64> {
-        self.state.lock().messages.keys().copied().collect()
-    }
-
-    fn get(&self, at: u64) -> Option<i64> {
-        self.state.lock().messages.get(&at).copied()
-    }
-
-    pub(super) fn has(&self, at: u64) -> bool {
-        self.get(at).is_some()
-    }
-
-    /// Adds a message. Returns the position in the journal; none if there are too many.
-    fn add(&self, journal: &Journal, at: u64, taken_in: i64) -> Option<u64> {
-        let messages = &mut self.state.lock().messages;
-        if messages.len() >= ASIDE_MAX {
-            return None;
-        }
-        messages.insert(at, taken_in);
-        Some(journal.put(tables::TIMERS, &at.to_be_bytes(), &taken_in.to_be_bytes()))
-    }
-
-    /// Keeps recalls of a slot. Returns the position in the journal; none if there are too many.
-    fn keep<'a>(&self, journal: &Journal, slot: i64, keys: impl ExactSizeIterator<Item = &'a str>) -> Option<u64> {
-        let recalls = &mut self.state.lock().recalls;
-        if recalls.len() + keys.len() > RECALLS_MAX {
-            return None;
-        }
-        let mut position = 0;
-        for key in keys.filter(|key| !key.is_empty()) {
-            if recalls.insert((slot, key.into())) {
-                position = journal.put(tables::TIMERS, &recall_row(slot, key), &[]);
-            }
-        }
-        Some(position)
-    }
-
-    /// Whether a recall is kept that was due in this slot or behind it, as one is that came late.
-    fn takes_back(&self, slot: i64, topic: &str, uniq_key: &str) -> bool {
-        let with_topic = format!("{topic}+{uniq_key}");
-        let state = self.state.lock();
-        let mut kept = state.recalls.range((slot, Box::default())..);
-        kept.any(|(_, key)| **key == *uniq_key || **key == *with_topic)
-    }
-
-    /// What became of it is on the device. Recalls are kept as long as one is left that they may take back.
-    fn forget(&self, journal: &Journal, at: u64) {
-        let state = &mut *self.state.lock();
-        state.messages.remove(&at);
-        journal.delete(tables::TIMERS, &at.to_be_bytes());
-        if state.messages.is_empty() {
-            for (slot, key) in std::mem::take(&mut state.recalls) {
-                journal.delete(tables::TIMERS, &recall_row(slot, &key));
-            }
-        }
-    }
-}
-
-/// When each is tried again. One whose fate is in the log and not flushed yet has a row and is not here.
-#[derive(Debug, Default)]
-pub(super) struct Aside {
-    due: BTreeSet<(i64, u64)>,
-    tries: Tries<u64>,
-    /// Those that are counted for their topic.
-    counted: HashSet<u64>,
-}
-
-impl Aside {
-    /// Whether it failed for the first time.
-    fn failed(&mut self, at: u64, now: i64) -> bool {
-        let (is_first, pause) = self.tries.failed(at);
-        self.due.insert((now.saturating_add(pause), at));
-        is_first
-    }
-
-    /// The first that is due; it is not here any more.
-    pub(super) fn take_due(&mut self, now: i64) -> Option<u64> {
-        self.due.first().filter(|(due, _)| *due <= now)?;
-        self.due.pop_first().map(|(_, at)| at)
-    }
-
-    pub(super) fn set_back(&mut self, by: i64, now: i64) {
-        wall_time::set_back(&mut self.due, by, now);
-    }
-
-    pub(super) fn next_due(&self) -> Option<i64> {
-        self.due.first().map(|(due, _)| *due)
-    }
-}
 
 impl Task {
     /// With those that a start finds.
@@ -331,7 +182,7 @@ impl Task {
             return self.give_up(at);
         };
         let slot = out - out.rem_euclid(timers.precision);
-        let due = asked::due_ms(&view, out, timers.precision, now);
+        let due = due_ms(&view, out, timers.precision, now);
         let topic = view.property(name::REAL_TOPIC).unwrap_or_default();
         let is_recall = deletes(&view).is_some();
         if now > slot && is_recall {

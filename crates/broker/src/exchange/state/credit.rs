@@ -10,7 +10,7 @@ const FULL_BYTES: u64 = 16 << 10;
 
 /// That of one file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Credit {
+pub(in crate::exchange) struct Credit {
     bytes: u64,
     /// When it was that much, by the clock's elapsed time.
     at: Duration,
@@ -24,12 +24,12 @@ impl Default for Credit {
 
 impl Credit {
     /// Whether a file of this length may be written at `now`, where all comes back in `period`; never in a time of zero.
-    pub(super) fn covers(&self, bytes: usize, now: Duration, period: Duration) -> bool {
+    pub(in crate::exchange) fn covers(&self, bytes: usize, now: Duration, period: Duration) -> bool {
         self.at(now, period) >= cost(bytes)
     }
 
     /// It was.
-    pub(super) fn spend(&mut self, bytes: usize, now: Duration, period: Duration) {
+    pub(in crate::exchange) fn spend(&mut self, bytes: usize, now: Duration, period: Duration) {
         *self = Credit { bytes: self.at(now, period).saturating_sub(cost(bytes)), at: now };
     }
 

@@ -13,7 +13,7 @@ use protocol::record::RecordView;
 use store::{Store, TimerFiles, TimerUnit, Turned, timer_magic};
 
 use super::{RETRY, Task};
-use crate::timer::deletes;
+use crate::timer::state::{deletes, is_of_later};
 use crate::wall_time::STEP_MS;
 
 /// Recalls of which is known whom they take back, when units are moved.
@@ -128,11 +128,6 @@ impl Task {
 }
 
 impl Move {
-    /// Whether a unit was written by a clock that was ahead of the one of now. One whose message waits for long says its slot there.
-    fn is_of_later(unit: &TimerUnit, now: i64) -> bool {
-        unit.written > now.saturating_add(STEP_MS) && unit.written != unit.slot
-    }
-
     fn about<T>(&self, at: LogOffset, about: impl Fn(&RecordView<'_>) -> Option<T>) -> Option<T> {
         self.store.about_record_cold(at, about).ok()??
     }
@@ -159,7 +154,7 @@ impl Move {
         if unit.slot < self.read || is_dealt_with && !is_recall {
             return Turned::Done;
         }
-        if is_recall || !Move::is_of_later(unit, self.now) {
+        if is_recall || !is_of_later(unit, self.now) {
             return Turned::Stays;
         }
         let due = if unit.due > 0 { unit.due } else { unit.slot.saturating_add(self.precision) };
@@ -197,12 +192,4 @@ impl Move {
         }
         moved
     }
-}
-
-/// The latest time that the files know of, by which a start sees that the clock was ahead: of units that were written, and of those that were delivered.
-pub(in crate::timer) fn latest(unit: &TimerUnit, delivered: &HashSet<u64>, now: i64) -> Option<i64> {
-    if delivered.contains(&unit.at.0) && unit.magic & timer_magic::DELETE == 0 {
-        return Some(unit.slot);
-    }
-    Move::is_of_later(unit, now).then_some(unit.written)
 }

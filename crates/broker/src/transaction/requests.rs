@@ -12,9 +12,9 @@ use protocol::record::{self, PROPERTIES_MAX, RecordDraft, RecordView, Scanned};
 use protocol::request::{EndTransaction, ResumeCheckHalfMessage};
 use protocol::sys_flag;
 use protocol::tags;
-use store::{RecordBatch, Stage, TagsCode};
+use store::{Landed, RecordBatch, Stage, Store, TagsCode};
 
-use super::{OP_TAG, immunity_ms, write_op};
+use super::state::{Transactions, immunity_ms};
 use crate::append;
 use crate::broker::Broker;
 use crate::cold;
@@ -26,7 +26,33 @@ use crate::sends::{Counted, Ending, Kind, Receipt};
 use crate::session::Session;
 use crate::static_topic::late::{self, Destination};
 use crate::stats::MessageType;
+use crate::tables;
 use crate::topics::mapping::Mapping;
+
+/// The tag of every message in the queue of ends: "deleted".
+const OP_TAG: &str = "d";
+
+impl Transactions {
+    /// Tells what became of the ends in a batch: those that landed count, the others may be tried again.
+    pub(crate) fn settle(&self, store: &Store, endings: &mut Vec<Ending>, landed: &[Landed]) {
+        if endings.is_empty() {
+            return;
+        }
+        let mut ledger = self.ledger.lock();
+        for ending in endings.drain(..) {
+            let Some(record) = landed.get(ending.record) else {
+                ledger.release(ending.half_offset);
+                continue;
+            };
+            if ledger.ended(ending.half_offset, record.queue_offset) > 0 {
+                store.journal().delete(tables::CHECKS, &ending.half_offset.to_be_bytes());
+            }
+        }
+        drop(ledger);
+        // For the task, which notes how far the ends have come.
+        self.bell.notify_one();
+    }
+}
 
 /// What a producer says about a half message, free of the request, since the message may have to come from the disk.
 struct Asked {
@@ -224,6 +250,16 @@ pub(super) fn push_op(broker: &Broker, batch: &mut RecordBatch, lane: &Lane, hal
         ..RecordDraft::plain(names::TRANS_OP_HALF_TOPIC, broker.advertised)
     };
     append::push(batch, lane, TagsCode::Code(tags::code(OP_TAG)), &draft);
+}
+
+/// The properties and the body of a message that ends one half message: its offset without a comma behind it, which brokers before 5.0 could
+/// not read. They would ask again.
+fn write_op(properties: &mut Vec<u8>, body: &mut String, half_offset: u64) {
+    use std::fmt::Write;
+    properties.clear();
+    facts::put(properties, name::TAGS, OP_TAG);
+    body.clear();
+    let _ = write!(body, "{half_offset}");
 }
 
 /// 323: a half message that was given up is stored as a new one, about which nobody was asked yet.

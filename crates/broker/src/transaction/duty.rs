@@ -18,12 +18,13 @@ use protocol::record::{self, RecordView, Scanned};
 use protocol::request::CheckTransactionState;
 use store::{LogSlice, RecordAt, RecordBatch, TagsCode, Unit};
 
-use super::end::push_op;
-use super::ledger::Open;
-use super::{GROUP, first_wait_ms, kept_ms};
+use super::requests::push_op;
+use super::state::ledger::Open;
+use super::state::{GROUP, first_wait_ms, kept_ms};
 use crate::append;
 use crate::broker::Broker;
 use crate::fetch;
+use crate::protect;
 use crate::refusal::Refusal;
 use crate::sends::Ending;
 use crate::tables;
@@ -352,4 +353,11 @@ async fn give_up(broker: &Broker, open: Open, half: &RecordView<'_>) -> Result<(
         broker.wake(vec![lane], &[], last.end);
     }
     Ok(())
+}
+
+/// Where the oldest half message lies that may be open: from where a start reads. Called by a thread that may wait.
+pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
+    let committed =
+        broker.offsets.committed(GROUP, names::TRANS_HALF_TOPIC, 0).and_then(|offset| u64::try_from(offset).ok());
+    protect::first_from(broker, names::TRANS_HALF_TOPIC, 0, committed.unwrap_or(0))
 }

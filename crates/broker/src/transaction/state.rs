@@ -1,0 +1,157 @@
+//! Half messages that are open, and what a start finds of them.
+
+pub(super) mod ledger;
+mod load;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use config::{BrokerSettings, StoreSettings};
+use journal::Table;
+use parking_lot::Mutex;
+use protocol::properties::name;
+use protocol::record::RecordView;
+use store::{Store, StoreError};
+use tokio::sync::Notify;
+
+use crate::offsets::Offsets;
+use crate::refusal::Refusal;
+use crate::topics::{Topic, Topics};
+use ledger::Ledger;
+
+/// Whose offsets say how far half messages and ends are dealt with.
+pub(super) const GROUP: &str = "CID_RMQ_SYS_TRANS";
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// Half messages and what is known of them.
+pub(crate) struct Transactions {
+    pub(super) half: Arc<Topic>,
+    pub(super) op: Arc<Topic>,
+    pub(super) ledger: Mutex<Ledger>,
+    /// A half message that was committed before the start, and whose end is not in the log.
+    pub(super) lost_end: Mutex<Option<u64>>,
+    /// Rung when the half queue grows.
+    pub(super) bell: Arc<Notify>,
+    pub(super) is_stopping: AtomicBool,
+    pub(super) has_stopped: Notify,
+}
+
+impl Transactions {
+    pub(crate) fn new(topics: &Topics) -> Transactions {
+        Transactions {
+            half: topics.half(),
+            op: topics.op(),
+            ledger: Mutex::default(),
+            lost_end: Mutex::default(),
+            bell: Arc::clone(topics.half_bell()),
+            is_stopping: AtomicBool::new(false),
+            has_stopped: Notify::new(),
+        }
+    }
+
+    /// Reads which half messages are open. After the offsets of another broker have been imported, and before anybody is served.
+    pub(crate) fn load(
+        &self,
+        store: &Arc<Store>,
+        offsets: &Offsets,
+        timeout_ms: i64,
+        kept_ms: i64,
+        now: i64,
+    ) -> Result<(), StoreError> {
+        let (ledger, lost_end) = load::load(store, offsets, &self.half, &self.op, timeout_ms, kept_ms, now)?;
+        *self.ledger.lock() = ledger;
+        *self.lost_end.lock() = lost_end;
+        Ok(())
+    }
+
+    /// The topic of half messages.
+    pub(crate) fn half(&self) -> &Arc<Topic> {
+        &self.half
+    }
+
+    /// How many half messages wait for their end.
+    pub(crate) fn open(&self) -> usize {
+        self.ledger.lock().len()
+    }
+
+    /// The same, with those that are stored and that the task has not taken in yet. A few of these may be ended already.
+    fn coming(&self) -> usize {
+        // Opened when the first one comes.
+        let lane = self.half.opened_lane(0);
+        let ledger = self.ledger.lock();
+        let stored = lane.map_or(0, |lane| lane.queue.max_offset());
+        ledger.len().saturating_add(usize::try_from(stored.saturating_sub(ledger.next())).unwrap_or(usize::MAX))
+    }
+
+    /// Refuses one half message too many: producers that do not come back leave theirs open for days. `gathered`: those that the connection is
+    /// about to store.
+    pub(crate) fn check_room(&self, settings: &BrokerSettings, gathered: usize) -> Result<(), Refusal> {
+        let (open, limit) = (self.coming().saturating_add(gathered), settings.open_half_messages_max);
+        if open < limit {
+            return Ok(());
+        }
+        let what = format_args!(
+            "[GANTRY]system busy, start flow control for a while: {open} half messages are open, the limit is {limit} (openHalfMessagesMax)"
+        );
+        // When producers are asked about theirs the next time.
+        Err(Refusal::busy(what, Duration::from_millis(settings.transaction_check_interval.max(0) as u64)))
+    }
+
+    /// Lets the task finish what it is at, and waits for it.
+    pub(crate) async fn stop(&self) {
+        let stopped = self.has_stopped.notified();
+        if !self.is_stopping.swap(true, Ordering::AcqRel) {
+            self.bell.notify_one();
+            stopped.await;
+        }
+    }
+}
+
+/// Half queue offset → how often a producer was asked, for open half messages about which one was.
+impl Table for Transactions {
+    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
+        let asked: Vec<(u64, u32)> =
+            self.ledger.lock().open().filter(|open| open.checks > 0).map(|open| (open.offset, open.checks)).collect();
+        for (offset, checks) in asked {
+            f(&offset.to_be_bytes(), &checks.to_be_bytes());
+        }
+    }
+}
+
+/// The half queue offsets that the body of an end lists. Brokers before 5.0 wrote one, without a comma behind it.
+fn ended_offsets(body: &[u8]) -> impl Iterator<Item = u64> {
+    let text = std::str::from_utf8(body).unwrap_or_default();
+    text.split(',').filter_map(|number| number.trim().parse().ok())
+}
+
+/// How long after it was stored a half message is looked at first, in ms: its producer is asked, or it is given up because it is as old as the
+/// log is kept. So it waits no longer, whatever its immunity.
+pub(super) fn first_wait_ms(view: &RecordView<'_>, timeout_ms: i64, kept_ms: i64) -> i64 {
+    immunity_ms(view).unwrap_or(timeout_ms).min(kept_ms)
+}
+
+/// A half message that is as old is given up.
+pub(crate) fn kept_ms(settings: &StoreSettings) -> i64 {
+    i64::try_from(settings.file_reserved_time).unwrap_or(i64::MAX).saturating_mul(HOUR_MS)
+}
+
+/// How long after its birth a half message may be ended by its producer without being asked, if the producer says so, in ms.
+pub(super) fn immunity_ms(view: &RecordView<'_>) -> Option<i64> {
+    let seconds = view.property(name::CHECK_IMMUNITY_TIME_IN_SECONDS)?.trim().parse::<i64>().ok()?;
+    (seconds >= 0).then(|| seconds.saturating_mul(1000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_of_old_and_new_brokers_are_understood() {
+        assert_eq!(ended_offsets(b"12,15,16,").collect::<Vec<_>>(), [12, 15, 16]);
+        assert_eq!(ended_offsets(b"7").collect::<Vec<_>>(), [7]);
+        assert_eq!(ended_offsets(b"x,,-1,3").collect::<Vec<_>>(), [3]);
+        assert_eq!(ended_offsets(&[0xff]).count(), 0);
+    }
+}
