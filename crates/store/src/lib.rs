@@ -11,8 +11,10 @@ mod checkpoint;
 mod closed;
 mod cold;
 mod commit_log;
+mod copy;
 #[cfg(all(target_arch = "x86_64", any(test, target_env = "musl")))]
 mod copying;
+mod cut;
 mod deleted;
 pub mod disk;
 mod error;
@@ -49,6 +51,8 @@ mod worker;
 
 pub use batch::{Landed, RecordBatch, TagsCode};
 pub use cold::{ColdRead, ColdReadRefused};
+pub use copy::{BatchTopics, CopyError, LogCopy, Misfit};
+pub use cut::{CutError, CutOff};
 pub use disk::DiskUse;
 pub use error::{AppendError, Cold, NotWritable, StoreError};
 pub use fold::{QueuePlace, light_places, place_of};
