@@ -1,15 +1,19 @@
 //! The cut of the log's end: what a new master does not have goes from the store of a deposed one.
 //!
-//! A store that is open changes nothing: it notes the cut in the file `cut-to`, and the next start carries it out before it looks at anything
-//! else. So queues, index, timers and marks follow by recovery's code, as after a loss of power that took the log's end. Watermarks never go back:
+//! A store that is open changes nothing: it notes the cut in the file `cut-to`, and the next start
+//! carries it out before it looks at anything else. So queues, index, timers and marks follow by
+//! recovery's code, as after a loss of power that took the log's end. Watermarks never go back:
 //! those of the next start are new ones.
 //!
-//! Each step leaves the file until all is done, and can be done again: a start that is interrupted is finished by the next one.
+//! Each step leaves the file until all is done, and can be done again: a start that is interrupted
+//! is finished by the next one.
 //! 1. [`Store::cut_on_reopen`] writes `cut-to`, atomically.
-//! 2. A start counts what will go, keeps a copy of it in `cut/`, and writes the counts into `cut-to`.
-//! 3. It raises `abort`, and takes the bytes out of the log's files. Recovery brings everything else to the log's new end.
-//! 4. It lowers the check-point, which vouched for records that are gone (others with lower store times may take their place), and removes
+//! 2. A start counts what will go, keeps a copy of it in `cut/`, and writes the counts into
 //!    `cut-to`.
+//! 3. It raises `abort`, and takes the bytes out of the log's files. Recovery brings everything
+//!    else to the log's new end.
+//! 4. It lowers the check-point, which vouched for records that are gone (others with lower store
+//!    times may take their place), and removes `cut-to`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -34,14 +38,14 @@ use crate::segment::Walk;
 use crate::store::Store;
 
 const FILE: &str = "cut-to";
-/// What the file is called while it is written.
+/// Its name while it is written.
 const NEW_FILE: &str = "cut-to.new";
-/// What it begins with; another number, if what follows means something else.
+/// Its first line; another number if the rest means something else.
 const TITLE: &str = "cut 1";
 /// A file that is longer is none of ours: a line for each of 100,000 topics is a third of that.
 const FILE_BYTES_MAX: u64 = 128 << 20;
 
-/// What was cut off the log's end.
+/// Messages that were cut off the log's end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CutOff {
     /// Where the log ends since.
@@ -50,7 +54,8 @@ pub struct CutOff {
     pub end: LogOffset,
     /// How many messages were cut off, by topic.
     pub topics: BTreeMap<String, u64>,
-    /// The folder with a copy of them, in files that are named by the log offset of their first byte.
+    /// The folder with a copy of them, in files that are named by the log offset of their first
+    /// byte.
     pub kept_in: PathBuf,
 }
 
@@ -78,7 +83,7 @@ pub enum CutError {
     Store(#[from] StoreError),
 }
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Note {
     at: u64,
@@ -159,8 +164,8 @@ pub(crate) struct Cut {
 }
 
 impl Cut {
-    /// Takes out of the log's files what is to go; none if nobody asked. After this, the start finds a store that was not closed, whose log ends
-    /// there.
+    /// Takes out of the log's files what is to go; none if nobody asked. After this, the start
+    /// finds a store that was not closed, whose log ends there.
     pub fn begin(
         options: &StoreOptions,
         disk: &Arc<dyn Disk>,
@@ -259,8 +264,9 @@ fn count(files: &LogFiles, at: u64) -> Result<(u64, BTreeMap<String, u64>), Stor
 }
 
 impl Store {
-    /// Notes that the log is to end at `at`, where a record begins or the log ends. Nothing changes until the store is opened again, which is to
-    /// be soon: [`Recovered::cut_off`] says then what has gone. A note before this one is replaced.
+    /// Notes that the log is to end at `at`, where a record begins or the log ends. Nothing changes
+    /// until the store is opened again, which is to be soon: [`Recovered::cut_off`] says then what
+    /// has gone. A note before this one is replaced.
     pub fn cut_on_reopen(&self, at: LogOffset) -> Result<(), CutError> {
         let log = &self.shared.log;
         let (at, min, end) = (at.0, log.min(), log.end.get());

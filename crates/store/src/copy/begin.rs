@@ -13,8 +13,9 @@ use crate::options::{StoreEnv, StoreOptions};
 use crate::segment::{Segment, file_name};
 
 impl LogCopy {
-    /// Lets the log of a closed store begin at `at`, where a file of the other log begins. The store has no message: it is new, or was opened and
-    /// closed. If this does not come to its end, the store is empty as before.
+    /// Lets the log of a closed store begin at `at`, where a file of the other log begins. The
+    /// store has no message: it is new, or was opened and closed. If this does not come to its end,
+    /// the store is empty as before.
     pub fn begin_at(options: &StoreOptions, env: &StoreEnv, at: LogOffset) -> Result<(), CopyError> {
         let segment_bytes = options.segment_bytes;
         if segment_bytes == 0 || !at.0.is_multiple_of(segment_bytes) {

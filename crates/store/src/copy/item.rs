@@ -1,4 +1,4 @@
-//! What stands in the bytes of another log, checked before it is taken.
+//! Records and blank ends of files in the bytes of another log, checked before they are taken.
 
 use protocol::record::{self, Corrupt, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN, RecordView, Scanned, at};
 
@@ -6,7 +6,8 @@ use crate::commit_log::BLANK_BYTES;
 
 /// Length and magic code.
 pub(super) const HEAD_BYTES: usize = 8;
-/// Bytes of the longest record, and of the longest blank end of a file: either may wait in memory until it is whole.
+/// Bytes of the longest record, and of the longest blank end of a file: either may wait in memory
+/// until it is whole.
 const RECORD_BYTES_MAX: u64 = 64 << 20;
 
 /// Why bytes of another log are not taken.
@@ -45,7 +46,7 @@ pub enum Misfit {
     },
 }
 
-/// What stands at the beginning of some bytes.
+/// A piece of a log.
 #[derive(Debug)]
 pub(super) enum Item<'a> {
     Record(RecordView<'a>),
@@ -55,7 +56,8 @@ pub(super) enum Item<'a> {
     Incomplete,
 }
 
-/// What stands at the beginning of these bytes, whose place is the log offset `place` in a file that ends at `file_end`.
+/// The piece at the beginning of these bytes, whose place is the log offset `place` in a file that
+/// ends at `file_end`.
 pub(super) fn item(bytes: &[u8], place: u64, file_end: u64) -> Result<Item<'_>, Misfit> {
     let Some(whole) = length(bytes, place, file_end)?.and_then(|length| bytes.get(..length)) else {
         return Ok(Item::Incomplete);

@@ -1,11 +1,14 @@
 //! A log that is a copy of another one: its bytes come as they are, and queues follow from them.
 //!
-//! [`LogCopy`] takes blocks of the other log in order, from one thread. It checks each record before the log has any byte of it, and
-//! stamps nothing. A record that is not whole yet waits in memory, so that the log ends with a whole record at all times: a flush, a close or
-//! a crash finds nothing half written. What follows from a record (`fold.rs`) goes into the queues by recovery's code (`recovery/rebuild.rs`);
-//! the key index and the flush follow the log's end, as they do for appends.
+//! [`LogCopy`] takes blocks of the other log in order, from one thread. It checks each record
+//! before the log has any byte of it, and stamps nothing. A record that is not whole yet waits in
+//! memory, so that the log ends with a whole record at all times: a flush, a close or a crash finds
+//! nothing half written. Recovery's code (`recovery/rebuild.rs`) puts into queues the units that
+//! follow from records (`fold.rs`); the key index and the flush follow the log's end, as they do
+//! for appends.
 //!
-//! Invariant: while a `LogCopy` is in use, nobody else appends. If somebody does, the next block is refused with [`CopyError::NotNext`].
+//! Invariant: while a `LogCopy` is in use, nobody else appends. If somebody does, the next block is
+//! refused with [`CopyError::NotNext`].
 
 mod begin;
 mod item;
@@ -54,7 +57,8 @@ pub enum CopyError {
         /// Where the file ends.
         file_end: u64,
     },
-    /// Nothing is taken of a record that is not what it should be; what came before it is. Ask for it again from `at`.
+    /// Nothing is taken of a record that is not what it should be; what came before it is. Ask for
+    /// it again from `at`.
     #[error("what comes at log offset {at} is not taken: {why}")]
     Refused {
         /// Where it begins.
@@ -62,7 +66,8 @@ pub enum CopyError {
         /// What is wrong.
         why: Misfit,
     },
-    /// There is no room yet, or the store takes nothing. Wait as for an append, ask [`LogCopy::next`], and go on there.
+    /// There is no room yet, or the store takes nothing. Wait as for an append, ask
+    /// [`LogCopy::next`], and go on there.
     #[error(transparent)]
     Append(#[from] AppendError),
     /// A copy begins with a file of the other log.
@@ -91,7 +96,7 @@ pub struct LogCopy {
     batch_topics: BatchTopics,
     /// The log's end, at which the last whole record ends.
     end: u64,
-    /// What has come of the next one.
+    /// The bytes of the next record that have come.
     begun: Vec<u8>,
     /// It was said that a queue has no place for a record.
     has_warned: bool,
@@ -109,8 +114,9 @@ impl LogCopy {
         LogOffset(self.end + self.begun.len() as u64)
     }
 
-    /// Takes a block of the other log that begins at `at`. It may begin and end inside a record, and lies in one file. What of it is whole
-    /// can be read when this returns, and is durable when [`Store::flushed`] has passed it.
+    /// Takes a block of the other log that begins at `at`. It may begin and end inside a record,
+    /// and lies in one file. Whole records of it can be read when this returns, and are durable
+    /// when [`Store::flushed`] has passed them.
     ///
     /// Memory only, but for a queue that another life of its topic has left: its files go.
     pub fn append(&mut self, at: LogOffset, bytes: &[u8]) -> Result<(), CopyError> {
@@ -233,7 +239,8 @@ impl LogCopy {
             let mut rebuild = Rebuild::new(&files, queues, &deleted, &batch_topics, i64::MIN, known);
             rebuild.is_live = true;
             if let Err(error) = rebuild.put_all(block) {
-                // The log has the records. A start reads it again, and nobody may believe these queues until then.
+                // The log has the records. A start reads it again, and nobody may believe these
+                // queues until then.
                 error!(%error, "queues cannot follow the log: ending the process");
                 turns::end_process();
             }
@@ -276,8 +283,8 @@ fn say(rebuild: Rebuild<'_>, has_warned: &mut bool) {
 }
 
 impl Store {
-    /// Bytes of the log as they are, records and blank ends of files, for a copy: from `at` on, up to `max`, all of one file. None where the log
-    /// has none. May wait for the device.
+    /// Bytes of the log as they are, records and blank ends of files, for a copy: from `at` on, up
+    /// to `max`, all of one file. None where the log has none. May wait for the device.
     pub fn raw_bytes(&self, at: LogOffset, max: usize) -> Result<Option<LogSlice>, StoreError> {
         let log = &self.shared.log;
         let Some(segment) = log.segment_at(at.0) else { return Ok(None) };

@@ -295,7 +295,7 @@ pub(crate) struct Suspects {
 }
 
 /// Such a queue.
-pub(super) struct Suspect {
+pub(crate) struct Suspect {
     pub queue: Arc<ConsumeQueue>,
     /// The lowest number of a record that was passed over, since the queue seemed to be of a newer life, and the log offset of the furthest record
     /// that spoke for that one.

@@ -1,4 +1,5 @@
-//! A store that copies the log of another one, block by block, and loses its end where the other one does not have it.
+//! A store that copies the log of another one, block by block, and loses its end where the other
+//! one does not have it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
