@@ -32,6 +32,11 @@ impl Closed {
         journal.put(TABLE, KEY, fields.as_flattened());
     }
 
+    /// What was remembered holds no more.
+    pub fn forget(journal: &Journal) {
+        journal.delete(TABLE, KEY);
+    }
+
     pub fn recall(journal: &Journal) -> Option<Closed> {
         let mut closed = None;
         journal.load(TABLE, |key, value| closed = Closed::decode(key, value).or(closed));

@@ -104,6 +104,21 @@ impl Tail {
     }
 }
 
+/// Why bytes of another log were not appended.
+pub(crate) enum RawRefused {
+    /// The log ends elsewhere.
+    NotNext {
+        end: u64,
+    },
+    Append(AppendError),
+}
+
+impl From<AppendError> for RawRefused {
+    fn from(error: AppendError) -> RawRefused {
+        RawRefused::Append(error)
+    }
+}
+
 pub(crate) struct CommitLog {
     pub segment_bytes: u64,
     tail: Mutex<Tail>,
@@ -239,6 +254,47 @@ impl CommitLog {
             _ => self.end.advance(end),
         }
         outcome.map(|()| end >= self.call_at.load(Ordering::Relaxed))
+    }
+
+    /// Puts bytes of another log, as they are, where this one ends: whole records, or the blank end of the tail's file. While nothing else can be
+    /// appended, `derive` puts what follows from them; it is not called if nothing was put. Says whether the `segments` thread should look.
+    pub fn append_raw<const POOLED: bool>(
+        &self,
+        at: u64,
+        bytes: &[u8],
+        last_timestamp: i64,
+        derive: impl FnOnce(),
+    ) -> Result<bool, RawRefused> {
+        let mut tail = self.tail_in_time();
+        if tail.is_sealed {
+            return Err(AppendError::from(NotWritable::Closed).into());
+        }
+        if tail.at != at {
+            return Err(RawRefused::NotNext { end: tail.at });
+        }
+        let end = at + bytes.len() as u64;
+        assert!(end <= tail.segment.end(), "raw bytes do not cross the end of a file of the log");
+        // The tail never stands at the end of a file: there has to be a next one.
+        let is_full = end == tail.segment.end();
+        let needed = if is_full { end + 1 } else { end };
+        let next = if is_full { self.segment_at(end) } else { None };
+        if needed > self.room.get() || is_full && next.is_none() {
+            return Err(AppendError::NoRoomYet { needed }.into());
+        }
+        self.make_way_in_pool::<POOLED>(&mut tail, bytes.len() as u64)?;
+        // Published before there is a unit, as in `append`.
+        tail.put::<POOLED>(bytes);
+        tail.last_timestamp = tail.last_timestamp.max(last_timestamp);
+        if let Some(next) = next {
+            tail.segment = next;
+        }
+        derive();
+        drop(tail);
+        match &self.pool {
+            Some(pool) if POOLED => pool.gathered_to(end),
+            _ => self.end.advance(end),
+        }
+        Ok(end >= self.call_at.load(Ordering::Relaxed))
     }
 
     /// The tail, once nobody else has it. How long that took is counted; the clock is not looked at where it is free.

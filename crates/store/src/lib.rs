@@ -12,8 +12,10 @@ mod checkpoint;
 mod closed;
 mod cold;
 mod commit_log;
+mod copy;
 #[cfg(all(target_arch = "x86_64", any(test, target_env = "musl")))]
 mod copying;
+mod cut;
 mod deleted;
 mod error;
 mod flush;
@@ -45,6 +47,8 @@ mod timer;
 
 pub use batch::{Landed, RecordBatch, TagsCode};
 pub use cold::{ColdRead, ColdReadRefused};
+pub use copy::{BatchTopics, CopyError, LogCopy, Misfit};
+pub use cut::{CutError, CutOff};
 pub use error::{AppendError, Cold, NotWritable, StoreError};
 pub use fold::{QueuePlace, light_places, place_of};
 pub use governor::{GovernorOptions, MEMORY_LIMIT_MIN, MemoryFigures, Shares, resident_below};

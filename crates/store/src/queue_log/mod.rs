@@ -258,6 +258,11 @@ impl QueueLogs {
         self.topics.read().get(topic, queue_id).cloned()
     }
 
+    /// Whether the topic has a queue.
+    pub(crate) fn has_topic(&self, topic: &str) -> bool {
+        !self.topics.read().of(topic).is_empty()
+    }
+
     /// The folder of an ordinary queue, there or not.
     pub(crate) fn dir_of(&self, topic: &str, queue_id: u32) -> PathBuf {
         self.shared.simple.dir.join(topic).join(queue_id.to_string())

@@ -13,7 +13,7 @@ use disk::worker;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
-use protocol::record::{self, Scanned, at};
+use protocol::record::{self, RecordView, Scanned, at};
 
 use super::damage::{MAGIC, MAGIC_AT};
 use crate::error::StoreError;
@@ -87,28 +87,39 @@ pub(crate) fn whole_records<'a>(
 }
 
 /// Turns records into their places.
-struct Parser<'a, 'o> {
+pub(crate) struct Parser<'a, 'o> {
     options: &'o StoreOptions,
     /// Queues of the block that is read.
     queues: HashMap<(&'a str, u32), u32, FixedState>,
 }
 
 impl<'a, 'o> Parser<'a, 'o> {
-    fn new(options: &'o StoreOptions) -> Parser<'a, 'o> {
+    pub fn new(options: &'o StoreOptions) -> Parser<'a, 'o> {
         Parser { options, queues: HashMap::default() }
     }
 
     /// Reads the whole records that begin at `from` and further on, below `to`, into an empty block. Ends early at what is none, and when the
     /// block is full.
     fn read(&mut self, walk: &mut Walk<'a>, from: u64, to: u64, block: &mut Block<'a>) {
+        let check_crc = self.options.check_crc_on_recover;
+        self.fill(from, to, block, |at| match record::scan(walk.record_at(at).ok()?, check_crc) {
+            Ok(Scanned::Record(view)) => Some(view),
+            Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
+        });
+    }
+
+    /// The same of records that `record_at` shows, each by its log offset.
+    pub fn fill(
+        &mut self,
+        from: u64,
+        to: u64,
+        block: &mut Block<'a>,
+        mut record_at: impl FnMut(u64) -> Option<RecordView<'a>>,
+    ) {
         self.queues.clear();
         block.begin_at(from);
         while block.to < to && !block.is_full() {
-            let Ok(bytes) = walk.record_at(block.to) else { break };
-            let Ok(Scanned::Record(view)) = record::scan(bytes, self.options.check_crc_on_recover) else { break };
-            if view.log_offset() != block.to {
-                break;
-            }
+            let Some(view) = record_at(block.to).filter(|view| view.log_offset() == block.to) else { break };
             if let Some(place) = place_of(&view, &self.options.delay_levels) {
                 self.put(place, block);
                 if self.options.light_queues_max.is_some() {

@@ -90,7 +90,7 @@ pub(super) const MAGIC_AT: usize = 4;
 
 /// Keeps a copy of the log from `from` to `to`, which is about to be written over: in the folder `cut` beside the log's, under the log
 /// offset of its first byte. Returns the folder.
-pub(super) fn set_aside(
+pub(crate) fn set_aside(
     files: &LogFiles,
     from: u64,
     to: u64,
@@ -128,7 +128,7 @@ pub(super) fn set_aside(
 }
 
 /// Leaves nothing behind the end that a later start, or Apache's broker, could take for a record.
-pub(super) fn cut(
+pub(crate) fn cut(
     files: &mut LogFiles,
     end: u64,
     options: &StoreOptions,

@@ -19,6 +19,7 @@ use protocol::record::{self, Scanned};
 
 use crate::checkpoint::Marks;
 use crate::closed::{Closed, fingerprint};
+use crate::cut::CutOff;
 use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::governor::ColdPages;
@@ -27,12 +28,11 @@ use crate::queue_log::{ConsumeQueue, QueueLogs, Span};
 use crate::resume::Mark;
 use crate::segment::Segment;
 use again::read_again;
-pub(crate) use blocks::{Block, whole_records};
-use damage::cut;
-pub(crate) use damage::{bruised_record, whole_record_after};
+pub(crate) use blocks::{Block, Parser, whole_records};
+pub(crate) use damage::{bruised_record, cut, set_aside, whole_record_after};
 pub(crate) use files::{LogFiles, Went, open_segments};
 pub(crate) use gap::{follows, why_not};
-pub(crate) use rebuild::{KnownUnits, says};
+pub(crate) use rebuild::{KnownUnits, Rebuild, says};
 pub(crate) use unfinished::Unfinished;
 
 /// What opening a store found and mended.
@@ -48,6 +48,8 @@ pub struct Recovered {
     pub findings: Vec<String>,
     /// What is wrong still, a sentence each.
     pub not_mended: Vec<String>,
+    /// What was cut off, if the last process asked for that.
+    pub cut_off: Option<CutOff>,
 }
 
 /// Where reading again has to begin, at a record.

@@ -22,13 +22,15 @@ use crate::fold::QueuePlace;
 use crate::queue_log::{ConsumeQueue, PushedAt, QueueError, QueueLogs, Span, Unit};
 
 /// Puts units into queues, in the order of their records.
-pub(super) struct Rebuild<'a> {
+pub(crate) struct Rebuild<'a> {
     files: &'a LogFiles,
     queues: &'a QueueLogs,
     deleted: &'a Deleted,
     /// Topics whose records may hold batches, as whoever knows the topics says. What is on disk says it too.
     batch_topics: &'a HashSet<String>,
     known: KnownUnits,
+    /// The store is open: the thread `queues` writes units. Otherwise nobody else does.
+    pub is_live: bool,
     /// The queues of the block whose places are put.
     queues_of_block: Vec<InBlock>,
     /// Units that queues lacked.
@@ -72,7 +74,7 @@ enum Standing {
 }
 
 impl<'a> Rebuild<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         files: &'a LogFiles,
         queues: &'a QueueLogs,
         deleted: &'a Deleted,
@@ -86,6 +88,7 @@ impl<'a> Rebuild<'a> {
             deleted,
             batch_topics,
             known,
+            is_live: false,
             queues_of_block: Vec::new(),
             added: 0,
             checkpointed,
@@ -101,7 +104,7 @@ impl<'a> Rebuild<'a> {
     }
 
     /// Takes the units of the next records.
-    pub(super) fn put_all(&mut self, block: &Block<'_>) -> Result<(), StoreError> {
+    pub(crate) fn put_all(&mut self, block: &Block<'_>) -> Result<(), StoreError> {
         let mut queues = std::mem::take(&mut self.queues_of_block);
         queues.clear();
         queues.resize_with(block.queues, InBlock::default);
@@ -177,7 +180,7 @@ impl<'a> Rebuild<'a> {
                 return Err(error.into());
             }
         }
-        if self.queues.is_backlogged() {
+        if !self.is_live && self.queues.is_backlogged() {
             self.queues.flush_all()?;
         }
         Ok(())
@@ -276,7 +279,7 @@ impl<'a> Rebuild<'a> {
     }
 
     /// What there is to say when all records are in: what was mended, and what was not.
-    pub(super) fn findings(self) -> (impl Iterator<Item = String>, impl Iterator<Item = String>) {
+    pub(crate) fn findings(self) -> (impl Iterator<Item = String>, impl Iterator<Item = String>) {
         let Rebuild { gaps: (gaps, gap), begun_anew: (begun_anew, first), .. } = self;
         let gaps = (gaps > 1).then(|| format!("{gaps} records in all have no place in their consume queue"));
         let others = (begun_anew > 1).then(|| format!("{begun_anew} beginnings anew of consume queues in all"));
@@ -286,13 +289,13 @@ impl<'a> Rebuild<'a> {
 
 /// Queues that may have units which point beyond the log's end, in front of others: where that is, is known when all is read.
 #[derive(Default)]
-pub(super) struct Suspects {
+pub(crate) struct Suspects {
     /// By the queue's address.
     queues: HashMap<usize, Suspect, FixedState>,
 }
 
 /// Such a queue.
-pub(super) struct Suspect {
+pub(crate) struct Suspect {
     pub queue: Arc<ConsumeQueue>,
     /// The lowest number of a record that was passed over, since the queue seemed to be of a newer life, and the log offset of the furthest record
     /// that spoke for that one.

@@ -47,17 +47,22 @@ impl Store {
                 shared.segments_bell.call();
                 Ok(())
             }
-            Err(AppendError::NoRoomYet { needed }) => {
-                shared.needed_room.fetch_max(needed, Ordering::SeqCst);
-                shared.segments_bell.call();
-                if let Some(reason) = shared.no_room.lock().clone() {
-                    return Err(AppendError::NotWritable(reason));
-                }
-                Err(AppendError::NoRoomYet { needed })
-            }
+            Err(AppendError::NoRoomYet { needed }) => Err(self.no_room_yet(needed)),
             Err(error @ (AppendError::PoolFull { .. } | AppendError::NotWritable(_) | AppendError::TooLong { .. })) => {
                 Err(error)
             }
+        }
+    }
+
+    /// Calls for room up to `needed`, and says why there is none.
+    #[cold]
+    pub(crate) fn no_room_yet(&self, needed: u64) -> AppendError {
+        let shared = &self.shared;
+        shared.needed_room.fetch_max(needed, Ordering::SeqCst);
+        shared.segments_bell.call();
+        match shared.no_room.lock().clone() {
+            Some(reason) => AppendError::NotWritable(reason),
+            None => AppendError::NoRoomYet { needed },
         }
     }
 

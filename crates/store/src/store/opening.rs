@@ -18,6 +18,7 @@ use crate::checkpoint::Checkpoint;
 use crate::closed::Closed;
 use crate::cold::ColdReads;
 use crate::commit_log::CommitLog;
+use crate::cut::Cut;
 use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::governor::{ColdPages, Governor};
@@ -48,6 +49,7 @@ impl Store {
             source,
         })?;
         let disk = unsynced.watched();
+        let cut = Cut::begin(&options, &disk, &mut found)?;
         let (abort, is_abort_there) = AbortFile::find(&root, &disk);
         let has_failed_sync = unsynced.found().is_some();
         // Also a stop may have ended with a sync that failed.
@@ -85,7 +87,7 @@ impl Store {
             ..QueueLogOptions::default()
         };
         let (queues, loaded) = QueueLogs::open(&options.queue_dir, queue_options, Arc::clone(&files_disk))?;
-        let closed = Closed::recall(&journal);
+        let closed = Closed::recall(&journal).filter(|_| cut.is_none());
         let went = Went {
             known_end: queues.max_log_end().0.max(closed.map_or(0, |closed| closed.end)),
             closed_end: closed.filter(|_| !was_abnormal).map_or(0, |closed| closed.end),
@@ -186,6 +188,9 @@ impl Store {
         // Without its name on the device, a loss of power would look like a clean stop.
         shared.disk.sync_dir(&root).map_err(|source| StoreError::Disk { doing: "sync", path: root.clone(), source })?;
         checkpoint.note_journal()?;
+        if let Some(cut) = cut {
+            found.cut_off = Some(cut.end(&mut checkpoint, marks.as_ref(), &end, &journal)?);
+        }
         unsynced.clear();
         let (cold, mut threads) =
             ColdReads::start("cold", shared.options.cold_read_threads, shared.options.cold_reads_max)?;
