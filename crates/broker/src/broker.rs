@@ -14,36 +14,36 @@ use protocol::LogOffset;
 use protocol::delay::DelayLevels;
 use store::Store;
 
-use crate::acknowledgements::Acknowledgements;
 use crate::beside::Beside;
-use crate::clients::Clients;
-use crate::conditions::Conditions;
 use crate::delay::Delay;
 use crate::exchange::Exchange;
-use crate::filters::Filters;
-use crate::groups::Groups;
-use crate::hold::{Hold, Work};
 use crate::ids::Ids;
 use crate::limits::Limits;
 use crate::lite::Lite;
-use crate::offsets::Offsets;
 use crate::pop::Pops;
-use crate::routes::Routes;
+use crate::state::clients::Clients;
 use crate::state::cold_limits::ColdLimits;
+use crate::state::conditions::Conditions;
 use crate::state::configuration::Configuration;
+use crate::state::filters::Filters;
+use crate::state::groups::Groups;
+use crate::state::offsets::Offsets;
 use crate::state::order_locks::OrderLocks;
 use crate::state::placement::Placement;
 use crate::state::registry::{self, Identity, Registry};
 use crate::state::repeats::Repeats;
+use crate::state::routes::Routes;
+use crate::state::stats::Stats;
+use crate::state::topics::Topics;
 use crate::static_topic::forward::Forward;
 use crate::static_topic::order::Order;
-use crate::stats::Stats;
 use crate::tasks::Tasks;
 use crate::timer::Timers;
-use crate::topics::Topics;
 use crate::transaction::Transactions;
 use crate::unheard::Unheard;
 use crate::unreadable::Unreadable;
+use crate::waiting::hold::{Hold, Work};
+use crate::write::acknowledgements::Acknowledgements;
 
 /// A running broker.
 pub struct Broker {

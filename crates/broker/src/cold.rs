@@ -11,7 +11,7 @@ use crate::broker::Broker;
 use crate::inbox::{Errand, Inbox};
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
-use crate::want::At;
+use crate::state::want::At;
 
 /// A position that a request names; none if it is before the log.
 pub(crate) fn log_offset(offset: i64) -> Option<LogOffset> {

@@ -12,11 +12,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::admin;
-use crate::blocking;
 use crate::broker::Broker;
 use crate::session::JOURNAL_TIMEOUT;
-use crate::tables;
+use crate::{admin, blocking, tables};
 
 mod files;
 mod look;

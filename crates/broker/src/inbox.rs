@@ -6,9 +6,9 @@ use net::{Connection, Debt, Frames, Outgoing, ReplyTo};
 use store::Copies;
 
 use crate::broker::Broker;
-use crate::hold::{Waiter, Work};
 use crate::session::Session;
-use crate::wake_up::Errands;
+use crate::waiting::hold::{Waiter, Work};
+use crate::waiting::wake_up::Errands;
 
 /// What is left to do of a request, on its connection's task.
 pub(crate) type Then = Box<dyn FnOnce(&Broker, &mut Session, &mut Outgoing) + Send>;

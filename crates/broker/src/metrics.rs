@@ -11,7 +11,7 @@ use exposition::{Exposition, Kind};
 use store::MemoryFigures;
 
 use crate::broker::Broker;
-use crate::falls::{Cause, Waited};
+use crate::state::falls::{Cause, Waited};
 
 /// What RocketMQ says of where messages are, in each figure of the store.
 const STORAGE: [(&str, &str); 2] = [("storage_type", "local"), ("storage_medium", "disk")];

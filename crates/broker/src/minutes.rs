@@ -1,6 +1,6 @@
 //! What passed in the last minute, for the log: the rates that request 28 shows, where Apache writes them into `store.log`.
 
-use crate::stats::{SAMPLE_MS, Stats, Totals};
+use crate::state::stats::{SAMPLE_MS, Stats, Totals};
 
 /// Samples of a minute.
 const LOOKS: i64 = 60_000 / SAMPLE_MS;
@@ -71,8 +71,8 @@ mod tests {
     use store::{Store, StoreEnv, StoreOptions};
 
     use super::*;
-    use crate::stats::MessageType;
-    use crate::topics::Topics;
+    use crate::state::stats::MessageType;
+    use crate::state::topics::Topics;
 
     #[test]
     fn a_minute_in_which_something_passed_is_told_once_with_the_rates_of_request_28() {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use net::ReplyTo;
 
-use crate::groups::Group;
-use crate::hold::{Aside, Lane, Slot};
 use crate::refusal::Refusal;
-use crate::topics::Topic;
-use crate::want::Want;
+use crate::state::groups::Group;
+use crate::state::topics::Topic;
+use crate::state::want::Want;
+use crate::waiting::hold::{Aside, Lane, Slot};
 
 /// A request that waits.
 pub(crate) enum Parked {

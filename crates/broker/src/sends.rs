@@ -15,14 +15,14 @@ use store::{ConsumeQueue, Landed, RecordBatch, Stage};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::answer::{recall_extra, reply_extra};
-use crate::hold::{Lane, ParkedPull};
 use crate::ids::Ids;
 use crate::parts::{Part, Stored};
 use crate::refusal::{Refusal, SOON};
-use crate::stats::MessageType;
-use crate::topics::Topic;
-use crate::topics::logical::Logical;
-use crate::topics::mapping::Mapping;
+use crate::state::stats::MessageType;
+use crate::state::topics::Topic;
+use crate::state::topics::logical::Logical;
+use crate::state::topics::mapping::Mapping;
+use crate::waiting::hold::{Lane, ParkedPull};
 
 /// A burst of sends is appended at the latest when it has gathered this much: what is not appended cannot be answered.
 const GATHERED_BYTES_MAX: usize = 4 << 20;

@@ -10,16 +10,14 @@ use protocol::requests_of;
 use tokio::time::Instant;
 
 use crate::broker::Broker;
-use crate::hold::{Slot, Wake, Work};
+use crate::client::{assignment, heartbeat, offsets, order_lock, pull, query, reply, retry, send, together, view};
 use crate::inbox::Errand;
 use crate::parked::Parked;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::timer;
-use crate::{
-    admin, append, assignment, beside, heartbeat, lite, offsets, order_lock, pop, pull, query, reply, retry, send,
-    static_topic, together, transaction, view,
-};
+use crate::waiting::hold::{Slot, Wake, Work};
+use crate::write::append;
+use crate::{admin, beside, lite, pop, timer, transaction};
 
 /// A connection keeps a buffer for this many errands between bursts.
 const ERRANDS_KEPT: usize = 64;
@@ -210,10 +208,10 @@ impl Broker {
             RequestCode::UNREGISTER_CLIENT => heartbeat::unregister(self, session, request, out),
             RequestCode::GET_CONSUMER_LIST_BY_GROUP => heartbeat::consumer_ids(self, request, out),
             RequestCode::CHECK_CLIENT_CONFIG => heartbeat::check(self, request, out),
-            RequestCode::UPDATE_CONSUMER_OFFSET => offsets::requests::update(self, session, request, out),
-            RequestCode::QUERY_CONSUMER_OFFSET => offsets::requests::query(self, session, request, out),
-            RequestCode::GET_ALL_CONSUMER_OFFSET => offsets::requests::all(self, request, out),
-            RequestCode::CLONE_GROUP_OFFSET => offsets::requests::copy(self, session, request, out),
+            RequestCode::UPDATE_CONSUMER_OFFSET => offsets::update(self, session, request, out),
+            RequestCode::QUERY_CONSUMER_OFFSET => offsets::query(self, session, request, out),
+            RequestCode::GET_ALL_CONSUMER_OFFSET => offsets::all(self, request, out),
+            RequestCode::CLONE_GROUP_OFFSET => offsets::copy(self, session, request, out),
             RequestCode::LOCK_BATCH_MQ => order_lock::lock(self, request, out),
             RequestCode::UNLOCK_BATCH_MQ => order_lock::unlock(self, request, out),
             RequestCode::QUERY_ASSIGNMENT => assignment::query(self, session, request, out),
@@ -221,7 +219,7 @@ impl Broker {
             RequestCode::GET_ALL_MESSAGE_REQUEST_MODE => pop::mode::all(self, request, out),
             RequestCode::UPDATE_AND_CREATE_TOPIC => admin::topics::create(self, session, request, out),
             RequestCode::UPDATE_AND_CREATE_TOPIC_LIST => admin::topics::create_all(self, session, request, out),
-            RequestCode::UPDATE_AND_CREATE_STATIC_TOPIC => static_topic::admin::create(self, session, request, out),
+            RequestCode::UPDATE_AND_CREATE_STATIC_TOPIC => admin::static_topics::create(self, session, request, out),
             RequestCode::DELETE_TOPIC_IN_BROKER => admin::topics::delete(self, session, request, out),
             RequestCode::GET_ALL_TOPIC_CONFIG => admin::topics::all(self, request, out),
             RequestCode::GET_TOPIC_CONFIG => admin::topics::one(self, request, out),

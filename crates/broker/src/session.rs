@@ -13,12 +13,12 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::broker::Broker;
-use crate::hold::{Slot, Wake, Work};
 use crate::inbox::{Errand, Inbox, LetGo};
 use crate::parked::{Parked, Question, Slots};
 use crate::refusal::Refusal;
 use crate::sends::Sends;
-use crate::topics::Topic;
+use crate::state::topics::Topic;
+use crate::waiting::hold::{Slot, Wake, Work};
 
 /// How long a reply waits for the journal. Clients wait three seconds or more, so they hear why.
 pub(crate) const JOURNAL_TIMEOUT: Duration = Duration::from_secs(2);

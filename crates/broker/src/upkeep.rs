@@ -10,22 +10,20 @@ use tokio::sync::watch;
 
 use crate::blocking::beside;
 use crate::broker::Broker;
+use crate::client::{heartbeat, register};
 use crate::exchange::{ExchangeError, Exports, Extras, When};
-use crate::falls::{Fall, Falls};
-use crate::groups::{ForbiddenTable, Groups};
-use crate::heartbeat;
-use crate::lite;
 use crate::minutes::{Minute, Minutes};
-use crate::offsets::{Offsets, rows};
-use crate::placement;
-use crate::register;
 use crate::session::JOURNAL_TIMEOUT;
+use crate::state::falls::{Fall, Falls};
+use crate::state::groups::{ForbiddenTable, Groups};
+use crate::state::offsets::{Offsets, rows};
+use crate::state::stats::SAMPLE_MS;
+use crate::state::topics::Topics;
+use crate::state::topics::mapped::Mappings;
 use crate::static_topic::clean;
-use crate::stats::SAMPLE_MS;
-use crate::tables;
-use crate::topics::Topics;
-use crate::topics::mapped::Mappings;
 use crate::wall_time::{STEP_MS, Steps};
+use crate::write::placement;
+use crate::{lite, tables};
 
 /// How often it is looked whether offsets are written, where the journal did not take them at once.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);

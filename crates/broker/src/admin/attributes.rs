@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use protocol::code::ResponseCode;
 
 use crate::refusal::Refusal;
-use crate::topics::flush::{FLUSH_DISK_TYPE, FLUSH_DISK_TYPES};
+use crate::state::topics::flush::{FLUSH_DISK_TYPE, FLUSH_DISK_TYPES};
 
 /// Bytes of a value that may be anything.
 const TEXT_BYTES_MAX: usize = 1024;

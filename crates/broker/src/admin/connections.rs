@@ -11,8 +11,8 @@ use protocol::request::{GetConsumerConnections, GetProducerConnections};
 
 use crate::answer::reply_json;
 use crate::broker::Broker;
-use crate::clients::Member;
 use crate::refusal::Refusal;
+use crate::state::clients::Member;
 
 /// 203: the consumers of a group, and what they subscribe to.
 pub(crate) fn consumers(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {

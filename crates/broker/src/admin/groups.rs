@@ -18,9 +18,9 @@ use protocol::request::{
 use crate::admin::{attributes, piece};
 use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
-use crate::offsets::rows;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::state::offsets::rows;
 
 /// Bytes of a group's configuration as JSON: subscriptions, intervals of retries and attributes have any number of entries in it.
 const CONFIG_BYTES_MAX: usize = 64 << 10;

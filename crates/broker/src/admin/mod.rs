@@ -17,6 +17,7 @@ pub(crate) mod replicas;
 pub(crate) mod reset;
 pub(crate) mod rocksdb;
 pub(crate) mod runtime;
+pub(crate) mod static_topics;
 pub(crate) mod timers;
 pub(crate) mod topics;
 

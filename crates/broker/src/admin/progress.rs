@@ -17,7 +17,7 @@ use crate::broker::Broker;
 use crate::pop::origin_topic;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::topics::queues::ends;
+use crate::state::topics::queues::ends;
 
 /// One queue that a group consumes, before the time is known.
 struct Progress {

@@ -12,10 +12,10 @@ use store::{ConsumeQueue, QueueError, Unit};
 
 use crate::answer::reply_json;
 use crate::broker::Broker;
-use crate::clients::ClientSubscription;
 use crate::refusal::Refusal;
-use crate::topics::queues::ends;
-use crate::want::SQL92;
+use crate::state::clients::ClientSubscription;
+use crate::state::topics::queues::ends;
+use crate::state::want::SQL92;
 
 /// Units in one answer: some 4 MB of JSON, a quarter of what a frame holds.
 const UNITS_MAX: i32 = 32_768;

@@ -16,15 +16,14 @@ use protocol::message_id::parse_offset_message_id;
 use protocol::request::{ConsumeMessageDirectly, GetConsumerRunningInfo, GetConsumerStatus};
 
 use crate::beside::SMALL_BYTES;
-use crate::blocking;
 use crate::broker::Broker;
-use crate::clients::Member;
-use crate::clients::VERSION_WITH_ANSWERS;
-use crate::cold;
-use crate::hold::Work;
 use crate::inbox::{Errand, Inbox};
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::state::clients::Member;
+use crate::state::clients::VERSION_WITH_ANSWERS;
+use crate::waiting::hold::Work;
+use crate::{blocking, cold};
 
 /// How long a client has to describe itself, or to consume a message.
 const ANSWER: Duration = Duration::from_secs(10);

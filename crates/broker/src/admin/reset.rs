@@ -17,12 +17,12 @@ use protocol::request::ResetOffset;
 use store::{Boundary, ConsumeQueue};
 
 use crate::broker::Broker;
-use crate::hold::Work;
 use crate::lite;
-use crate::offsets::{KeyRef, rows};
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::topics::queues::ends;
+use crate::state::offsets::{KeyRef, rows};
+use crate::state::topics::queues::ends;
+use crate::waiting::hold::Work;
 
 /// Clients before this (3.0.7) do not know request 220.
 const VERSION_WITH_RESET: i32 = 28;

@@ -9,10 +9,10 @@ use protocol::request::ViewBrokerStats;
 
 use crate::answer::reply_json;
 use crate::broker::Broker;
-use crate::falls::Cause;
 use crate::refusal::Refusal;
-use crate::stats::Stat;
-use crate::topics::queues::ends;
+use crate::state::falls::Cause;
+use crate::state::stats::Stat;
+use crate::state::topics::queues::ends;
 
 /// Ordinal and name of the RocketMQ version that we answer as.
 const VERSION_NAME: &str = "V5_3_3";

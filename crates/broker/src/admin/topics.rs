@@ -22,14 +22,14 @@ use crate::admin::{attributes, piece};
 use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::lite;
-use crate::offsets::rows;
 use crate::pop::{Origin, retry_topic};
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::state::offsets::rows;
+use crate::state::stats::Stat;
+use crate::state::topics::queues::ends;
+use crate::state::topics::{Changed, QUEUES_MAX, Topic};
 use crate::static_topic::accept;
-use crate::stats::Stat;
-use crate::topics::queues::ends;
-use crate::topics::{Changed, QUEUES_MAX, Topic};
 
 /// All that a topic can permit, as Apache's `PermName.isValid` has it. Apache's broker does not ask that, and keeps any number.
 const PERM_MAX: i32 = perm::READ | perm::WRITE | perm::INHERIT;

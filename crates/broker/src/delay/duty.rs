@@ -18,18 +18,17 @@ use store::{RecordAt, RecordBatch, TagsCode, Unit};
 
 use super::state::aside::{Aside, Key};
 use super::state::{Delay, SCAN_FROM, put};
-use crate::append;
 use crate::broker::Broker;
-use crate::fetch;
-use crate::hold::Lane;
-use crate::light;
 use crate::protect;
 use crate::refusal::Refusal;
 use crate::schedule::{Schedule, Step};
+use crate::state::topics::mapping::Mapping;
 use crate::static_topic::late::{self, Destination, Led};
-use crate::topics::mapping::Mapping;
 use crate::unreadable::WaitsFor;
+use crate::waiting::fetch;
+use crate::waiting::hold::Lane;
 use crate::wall_time::{self, Steps};
+use crate::write::{append, light};
 use aside::{NOT_THERE, UNREAD_MAX};
 
 /// Messages delivered under one lock of the log.

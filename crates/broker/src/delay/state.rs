@@ -15,8 +15,8 @@ use protocol::record::RecordView;
 use store::{Store, StoreError};
 use tokio::sync::Notify;
 
+use crate::state::topics::{Topic, Topics};
 use crate::tables;
-use crate::topics::{Topic, Topics};
 use aside::Rows;
 
 /// The journal's key of the place to read from; levels are far smaller.

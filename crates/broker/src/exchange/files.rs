@@ -13,11 +13,11 @@ use super::state::{ALL, Json};
 use super::text::{parse, text, whole};
 use crate::admin;
 use crate::broker::Broker;
-use crate::offsets::{OffsetTable, split_key};
 use crate::pop::OrderTable;
 use crate::refusal::Refusal;
+use crate::state::offsets::{OffsetTable, split_key};
+use crate::state::topics::QUEUES_MAX;
 use crate::static_topic::accept;
-use crate::topics::QUEUES_MAX;
 
 /// The files that are exchanged.
 pub(super) fn used(broker: &Broker) -> impl Iterator<Item = Json> {

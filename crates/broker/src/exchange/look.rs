@@ -12,7 +12,7 @@ use store::look::Committed;
 use super::hash;
 use super::place::backup;
 use super::state::{ALL, Json};
-use crate::offsets::{rows, split_key};
+use crate::state::offsets::{rows, split_key};
 use crate::tables;
 
 /// Who wrote a file of the folder `config`, as the journal knows.

@@ -17,9 +17,9 @@ use super::state::LiteGroup;
 use super::state::subscriptions::{Client, Excluded, Quota, QuotaError, wildcard};
 use crate::answer::{body, reply_ok};
 use crate::broker::Broker;
-use crate::clients::check_client_id;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::state::clients::check_client_id;
 use crate::wall_time::steady_ms;
 
 /// Values of [`LiteOffsetKind::Policy`]: where the group has come, the beginning, the end.

@@ -19,8 +19,8 @@ use protocol::names;
 use store::Store;
 
 use crate::broker::Broker;
-use crate::facts::Facts;
 use crate::refusal::Refusal;
+use crate::write::facts::Facts;
 
 pub(crate) use control::{control, trigger};
 pub(crate) use duty::{dispatch, forget_parent, keep};

@@ -15,8 +15,8 @@ use protocol::names;
 use store::ConsumeQueue;
 use tokio::sync::Notify;
 
-use crate::hold::Hold;
-use crate::offsets::KeyRef;
+use crate::state::offsets::KeyRef;
+use crate::waiting::hold::Hold;
 use crate::wall_time::steady_ms;
 
 mod events;

@@ -12,8 +12,8 @@ use super::is;
 use super::traffic::group_labels;
 use crate::admin::progress::store_time;
 use crate::broker::Broker;
-use crate::offsets::split_key;
 use crate::protect;
+use crate::state::offsets::split_key;
 
 /// How old messages are stands in them, and they may lie on the disk: after so long nobody looks for more of them. What was not looked at
 /// is left out.

@@ -7,7 +7,7 @@ use super::exposition::{Exposition, Kind};
 use super::is;
 use crate::admin::progress::store_time;
 use crate::broker::Broker;
-use crate::stats::{AGES, GroupCounted, LATENCIES_MS, RpcCounted, SIZES, TopicCounted};
+use crate::state::stats::{AGES, GroupCounted, LATENCIES_MS, RpcCounted, SIZES, TopicCounted};
 use crate::timer::Timers;
 use protocol::names;
 

@@ -19,9 +19,9 @@ use super::take::{check_invisible, illegal_queue, too_many_leases};
 use crate::answer::{body, reply_ok};
 use crate::broker::Broker;
 use crate::lite::is_parent;
-use crate::offsets::rows;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::state::offsets::rows;
 
 /// Acknowledgements in one request: a batch names messages by bits, and no bit stands for nothing.
 const BATCH_MESSAGES_MAX: usize = 65_536;

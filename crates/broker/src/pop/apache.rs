@@ -19,15 +19,14 @@ use store::{RecordAt, RecordBatch, StoreError, TagsCode, Unit};
 
 use super::state::ledger::{Lease, LeaseId, QueueName, QueueRef};
 use super::state::{PAGE, Pops};
-use crate::append;
 use crate::broker::Broker;
-use crate::facts;
-use crate::fetch;
-use crate::hold::Lane;
-use crate::offsets::rows;
 use crate::refusal::Refusal;
 use crate::session::JOURNAL_TIMEOUT;
-use crate::topics::Topic;
+use crate::state::offsets::rows;
+use crate::state::topics::Topic;
+use crate::waiting::fetch;
+use crate::waiting::hold::Lane;
+use crate::write::{append, facts};
 
 const CHECK_POINT: &str = "ck";
 const ACK: &str = "ack";

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::state::Pops;
 use super::state::handle::origin_topic;
 use super::state::ledger::{PopQueue, QueueName, QueueRef};
-use crate::hold::Hold;
-use crate::offsets::KeyRef;
+use crate::state::offsets::KeyRef;
+use crate::waiting::hold::Hold;
 
 /// A turn to pop from a queue; ends when dropped, and wakes a pop that has missed it.
 pub(super) struct Claim {

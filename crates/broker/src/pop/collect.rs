@@ -19,13 +19,13 @@ use super::state::handle::{self, ORDER_QUEUE, Origin};
 use super::state::ledger::{PopQueue, QueueRef};
 use super::take::PopOrder;
 use crate::broker::Broker;
-use crate::groups::Group;
-use crate::hold::{Hold, Lane, Work};
 use crate::lite::Lite;
-use crate::offsets::{KeyRef, Offsets, Progress};
 use crate::session::Session;
-use crate::topics::{Topic, Topics};
-use crate::want::{At, Effort, Reader};
+use crate::state::groups::Group;
+use crate::state::offsets::{KeyRef, Offsets, Progress};
+use crate::state::topics::{Topic, Topics};
+use crate::state::want::{At, Effort, Reader};
+use crate::waiting::hold::{Hold, Lane, Work};
 
 /// Reads of one queue that may find nothing that is wanted before others get their turn.
 const FRUITLESS_READS: usize = 8;

@@ -20,15 +20,14 @@ use super::state::PAGE;
 use super::state::handle::{Origin, origin_topic, retry_topic};
 use super::state::ledger::{LeaseId, QueueName};
 use crate::broker::Broker;
-use crate::facts;
-use crate::fetch;
-use crate::hold::Lane;
-use crate::light;
-use crate::offsets::KeyRef;
-use crate::stats::MessageType;
-use crate::topics::Topic;
+use crate::state::offsets::KeyRef;
+use crate::state::stats::MessageType;
+use crate::state::topics::Topic;
 use crate::unreadable::{Tries, WaitsFor};
+use crate::waiting::fetch;
+use crate::waiting::hold::Lane;
 use crate::wall_time::{self, Steps};
+use crate::write::{facts, light};
 
 /// Messages given back under one lock of the log.
 const BATCH_MAX: usize = 512;

@@ -16,7 +16,7 @@ use super::state::handle::{self, Handle, Origin};
 use super::state::ledger::{Lease, LeaseId, NoLease, QueueRef};
 use super::state::order::OrderPop;
 use super::take::PopOrder;
-use crate::facts;
+use crate::write::facts;
 
 impl Shelf {
     /// Makes what was read the open batch of a queue that is popped in order, from the first message on that is not acknowledged: as in Apache, those

@@ -25,10 +25,10 @@ use super::wait::{self, Waiting};
 use crate::answer::reply_ok;
 use crate::broker::Broker;
 use crate::lite::{self, LiteGroup};
-use crate::offsets::{KeyRef, Offsets, rows};
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
-use crate::want::At;
+use crate::state::offsets::{KeyRef, Offsets, rows};
+use crate::state::want::At;
 
 /// What the device did not give is tried again so much later.
 const RETRY_MS: i64 = 1000;

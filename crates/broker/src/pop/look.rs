@@ -13,11 +13,11 @@ use super::wait::{self, Waiting};
 use crate::answer::reply_ok;
 use crate::broker::Broker;
 use crate::cold;
-use crate::groups::Group;
-use crate::offsets::KeyRef;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::topics::Topic;
+use crate::state::groups::Group;
+use crate::state::offsets::KeyRef;
+use crate::state::topics::Topic;
 
 /// Messages of one look, at most.
 const COUNT_MAX: i32 = 32;

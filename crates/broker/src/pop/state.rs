@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 use store::Store;
 use tokio::sync::Notify;
 
-use crate::offsets::{Offsets, Progress, SEPARATOR, rows, split_key};
+use crate::state::offsets::{Offsets, Progress, SEPARATOR, rows, split_key};
+use crate::state::topics::Topics;
 use crate::tables::{self, Keeper};
-use crate::topics::Topics;
 use crate::wall_time::STEP_MS;
 
 pub(in crate::pop) mod handle;

@@ -13,13 +13,13 @@ use super::collect::{Basket, Shelf};
 use super::trying::{Order, run};
 use super::wait::{self, Waiting};
 use crate::broker::Broker;
-use crate::clients::is_tag;
-use crate::groups::Group;
-use crate::offsets::KeyRef;
 use crate::refusal::{Refusal, SEE_FAQ, SOON};
 use crate::session::Session;
-use crate::topics::Topic;
-use crate::want::{At, Want, check_property_filter};
+use crate::state::clients::is_tag;
+use crate::state::groups::Group;
+use crate::state::offsets::KeyRef;
+use crate::state::topics::Topic;
+use crate::state::want::{At, Want, check_property_filter};
 
 /// Messages of one pop, at most.
 const COUNT_MAX: i32 = 32;

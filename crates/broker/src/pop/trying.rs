@@ -7,7 +7,7 @@ use super::collect::{Basket, Shelf};
 use crate::broker::Broker;
 use crate::cold;
 use crate::session::Session;
-use crate::want::At;
+use crate::state::want::At;
 
 /// A pop that has passed its checks: handles and numbers, no borrowed text, so that it can be tried anywhere.
 pub(super) trait Order: Sized + Send + 'static {

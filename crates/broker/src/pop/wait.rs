@@ -11,10 +11,10 @@ use super::look::NotifyOrder;
 use super::take::PopOrder;
 use crate::broker::Broker;
 use crate::group_topic::KeyRef;
-use crate::hold::{Lane, Slot, Wake};
 use crate::parked::Parked;
-use crate::rooms::{ANY_QUEUE, CannotWait, PopWait, Ticket};
 use crate::session::Session;
+use crate::waiting::hold::{Lane, Slot, Wake};
+use crate::waiting::rooms::{ANY_QUEUE, CannotWait, PopWait, Ticket};
 
 /// A request that waits.
 pub(crate) enum Waiting {

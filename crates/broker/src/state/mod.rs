@@ -1,8 +1,18 @@
 //! Tables of the broker, and what changes them. Nothing here knows a request, a connection or the broker.
 
+pub(crate) mod clients;
 pub(crate) mod cold_limits;
+pub(crate) mod conditions;
 pub(crate) mod configuration;
+pub(crate) mod falls;
+pub(crate) mod filters;
+pub(crate) mod groups;
+pub(crate) mod offsets;
 pub(crate) mod order_locks;
 pub(crate) mod placement;
 pub(crate) mod registry;
 pub(crate) mod repeats;
+pub(crate) mod routes;
+pub(crate) mod stats;
+pub(crate) mod topics;
+pub(crate) mod want;

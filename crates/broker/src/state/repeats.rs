@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use protocol::LogOffset;
 use store::Landed;
 
-use crate::topics::Topic;
+use crate::state::topics::Topic;
 
 /// Longest key that is remembered, in bytes. Clients make them 32 long.
 const KEY_MAX: usize = 128;

@@ -10,8 +10,8 @@ use protocol::code::ResponseCode;
 use protocol::names::GLOBAL_SCOPE;
 
 use crate::refusal::Refusal;
-use crate::topics::QUEUES_MAX;
-use crate::topics::mapping::{Mapping, has_end, is_decided, known_end};
+use crate::state::topics::QUEUES_MAX;
+use crate::state::topics::mapping::{Mapping, has_end, is_decided, known_end};
 
 /// Places that one logical queue may have had and still have messages in.
 const ITEMS_MAX: usize = 1_000;

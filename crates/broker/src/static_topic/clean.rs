@@ -18,11 +18,11 @@ use protocol::request::{GetTopicConfig, GetTopicStats};
 use tokio::sync::watch;
 
 use crate::broker::Broker;
-use crate::placement;
+use crate::state::topics::Topic;
+use crate::state::topics::mapping::{Mapping, is_decided};
+use crate::state::topics::queues::ends;
 use crate::static_topic::handover::hand_over;
-use crate::topics::Topic;
-use crate::topics::mapping::{Mapping, is_decided};
-use crate::topics::queues::ends;
+use crate::write::placement;
 
 const PERIOD: Duration = Duration::from_secs(300);
 
@@ -225,7 +225,7 @@ mod tests {
 
     use super::*;
     use crate::duties::Start;
-    use crate::topics::plain;
+    use crate::state::topics::plain;
 
     fn item(generation: i32, bname: &str, logic_offset: i64) -> LogicQueueMappingItem {
         let bname = bname.to_owned();

@@ -11,8 +11,8 @@ use protocol::fastjson;
 
 use super::offsets::{Commit, ask};
 use crate::broker::Broker;
-use crate::offsets::split_key;
 use crate::refusal::Refusal;
+use crate::state::offsets::split_key;
 
 /// Gives each group whose youngest offset is in the oldest place one in the second.
 pub(super) async fn hand_over(broker: &Broker, seen: &TopicQueueMappingDetail, queue_id: i32) -> Result<(), Refusal> {

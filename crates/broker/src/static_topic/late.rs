@@ -17,11 +17,11 @@ use protocol::sys_flag;
 use store::TagsCode;
 
 use crate::broker::Broker;
-use crate::facts;
-use crate::hold::Lane;
 use crate::refusal::Refusal;
+use crate::state::topics::mapping::Mapping;
 use crate::static_topic::forward::{Forward, unexpected};
-use crate::topics::mapping::Mapping;
+use crate::waiting::hold::Lane;
+use crate::write::facts;
 
 /// Who sends what others have sent; Apache's name for it.
 const PRODUCER: &str = "CLIENT_INNER_PRODUCER";

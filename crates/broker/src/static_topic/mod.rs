@@ -5,7 +5,6 @@
 //! store, committed offsets included, is physical. A request with `lo=false` means a physical queue: it comes from another leader.
 
 pub(crate) mod accept;
-pub(crate) mod admin;
 pub(crate) mod clean;
 pub(crate) mod forward;
 mod handover;
@@ -22,8 +21,8 @@ use std::sync::Arc;
 use net::Request;
 
 use crate::broker::Broker;
-use crate::topics::Topic;
-use crate::topics::mapping::Mapping;
+use crate::state::topics::Topic;
+use crate::state::topics::mapping::Mapping;
 
 /// The mapping that a request about a topic goes through; none if the topic is like others, or the request is about a physical queue.
 pub(crate) fn of_topic(topic: &Topic, request: &Request<'_>) -> Option<Arc<Mapping>> {

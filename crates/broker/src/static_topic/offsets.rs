@@ -12,15 +12,15 @@ use protocol::code::{ResponseCode, request};
 use protocol::request::{OffsetReply, QueryConsumerOffset, UpdateConsumerOffset};
 
 use crate::broker::Broker;
-use crate::offsets::{Offsets, rows};
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::state::offsets::{Offsets, rows};
+use crate::state::topics::Topic;
+use crate::state::topics::mapping::{Mapping, Places, end, find, is_decided, logical, physical};
 use crate::static_topic;
 use crate::static_topic::forward::{Forward, unexpected};
 use crate::static_topic::order::{Number, Order};
 use crate::static_topic::replies::answer_later;
-use crate::topics::Topic;
-use crate::topics::mapping::{Mapping, Places, end, find, is_decided, logical, physical};
 
 /// The offset by which one broker tells another that a group has none any more in a physical queue. Apache's broker keeps it; by its source
 /// (5.5.0, `ConsumerOffsetManager.queryOffset`) -1 is also what it finds where there is none, so it answers 14 as for none.

@@ -17,9 +17,9 @@ use tokio::sync::oneshot;
 use crate::broker::Broker;
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
+use crate::state::topics::mapping::{Mapping, Places, end, find, is_decided, logical, logical_or_unknown};
 use crate::static_topic::forward::Forward;
 use crate::static_topic::replies::answer_later;
-use crate::topics::mapping::{Mapping, Places, end, find, is_decided, logical, logical_or_unknown};
 
 /// The physical queues of one logical queue, wherever they are.
 struct Queues {

@@ -17,11 +17,11 @@ use crate::broker::Broker;
 use crate::parked::Asked;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::state::topics::Topic;
+use crate::state::topics::mapping::{Mapping, end, find, known_end, locate, logical, next};
 use crate::static_topic::forward::unexpected;
 use crate::static_topic::offsets::PulledCommit;
 use crate::static_topic::replies::answer_later;
-use crate::topics::Topic;
-use crate::topics::mapping::{Mapping, end, find, known_end, locate, logical, next};
 
 /// The remark of an answer that tells of a reset.
 pub(crate) const OFFSET_RESET: &str = "OFFSET_RESET";

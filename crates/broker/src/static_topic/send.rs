@@ -6,10 +6,10 @@ use protocol::request::SendMessage;
 
 use crate::broker::Broker;
 use crate::refusal::Refusal;
+use crate::state::topics::Topic;
+use crate::state::topics::logical::Logical;
+use crate::state::topics::mapping::Mapping;
 use crate::static_topic::of_topic;
-use crate::topics::Topic;
-use crate::topics::logical::Logical;
-use crate::topics::mapping::Mapping;
 
 /// Puts the physical queue into a send, unless it names one already.
 pub(crate) fn place(

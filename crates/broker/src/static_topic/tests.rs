@@ -9,8 +9,8 @@ use protocol::request::PullReply;
 use super::accept::{check, check_places, check_room, succeed};
 use super::pull::{Found, rewrite};
 use crate::parked::Asked;
-use crate::topics::QUEUES_MAX;
-use crate::topics::mapping::{Mapping, end, find, locate, logical, logical_or_unknown, next, physical};
+use crate::state::topics::QUEUES_MAX;
+use crate::state::topics::mapping::{Mapping, end, find, locate, logical, logical_or_unknown, next, physical};
 
 fn item(generation: i32, bname: &str, queue_id: i32, logic_offset: i64) -> LogicQueueMappingItem {
     LogicQueueMappingItem {

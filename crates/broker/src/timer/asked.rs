@@ -6,8 +6,8 @@ use protocol::properties::name;
 
 use super::state::Timers;
 use crate::broker::Broker;
-use crate::facts::Facts;
 use crate::refusal::Refusal;
+use crate::write::facts::Facts;
 
 /// When a message is to be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,19 +22,15 @@ use tokio::task::JoinHandle;
 use super::agenda::{Agenda, Entry, Kind, Step};
 use super::state::aside::Aside;
 use super::state::{SCAN_FROM, Timers, deletes, due_ms, out_ms};
-use crate::append;
-use crate::blocking;
 use crate::broker::Broker;
-use crate::facts;
-use crate::fetch;
-use crate::hold::Lane;
-use crate::light;
-use crate::protect;
+use crate::state::topics::mapping::Mapping;
 use crate::static_topic::late::{self, Destination};
-use crate::tables;
-use crate::topics::mapping::Mapping;
 use crate::unreadable::Tries;
+use crate::waiting::fetch;
+use crate::waiting::hold::Lane;
 use crate::wall_time::{self, Steps};
+use crate::write::{append, facts, light};
+use crate::{blocking, protect, tables};
 
 /// Messages taken in with one write of the files.
 const TAKE_IN_MAX: usize = 512;

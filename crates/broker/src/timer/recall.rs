@@ -19,13 +19,13 @@ use protocol::tags;
 use store::TagsCode;
 
 use super::asked::{When, when};
-use crate::append;
 use crate::broker::Broker;
-use crate::facts::{self, Facts, Real};
 use crate::refusal::Refusal;
 use crate::sends::{Counted, Kind, Receipt};
 use crate::session::Session;
-use crate::stats::MessageType;
+use crate::state::stats::MessageType;
+use crate::write::append;
+use crate::write::facts::{self, Facts, Real};
 
 /// Apache writes padding, and reads with or without.
 const BASE64: GeneralPurpose = GeneralPurpose::new(

@@ -16,8 +16,8 @@ use store::{Store, StoreError, TimerFiles, TimerMarks, TimerOptions, TimerUnit, 
 use tokio::sync::Notify;
 
 use super::agenda;
+use crate::state::topics::{Topic, Topics};
 use crate::tables;
-use crate::topics::{Topic, Topics};
 use crate::wall_time::STEP_MS;
 use aside::Rows;
 

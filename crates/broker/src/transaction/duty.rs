@@ -21,15 +21,14 @@ use store::{LogSlice, RecordAt, RecordBatch, TagsCode, Unit};
 use super::requests::push_op;
 use super::state::ledger::Open;
 use super::state::{GROUP, first_wait_ms, kept_ms};
-use crate::append;
 use crate::broker::Broker;
-use crate::fetch;
-use crate::protect;
 use crate::refusal::Refusal;
 use crate::sends::Ending;
-use crate::tables;
 use crate::unreadable::{Tries, WaitsFor};
+use crate::waiting::fetch;
 use crate::wall_time::{self, Steps};
+use crate::write::append;
+use crate::{protect, tables};
 
 /// Half messages taken in, and questions put, before others get their turn.
 const BATCH: usize = 64;

@@ -15,19 +15,16 @@ use protocol::tags;
 use store::{Landed, RecordBatch, Stage, Store, TagsCode};
 
 use super::state::{Transactions, immunity_ms};
-use crate::append;
 use crate::broker::Broker;
-use crate::cold;
-use crate::facts;
-use crate::hold::Lane;
-use crate::light;
 use crate::refusal::Refusal;
 use crate::sends::{Counted, Ending, Kind, Receipt};
 use crate::session::Session;
+use crate::state::stats::MessageType;
+use crate::state::topics::mapping::Mapping;
 use crate::static_topic::late::{self, Destination};
-use crate::stats::MessageType;
-use crate::tables;
-use crate::topics::mapping::Mapping;
+use crate::waiting::hold::Lane;
+use crate::write::{append, facts, light};
+use crate::{cold, tables};
 
 /// The tag of every message in the queue of ends: "deleted".
 const OP_TAG: &str = "d";

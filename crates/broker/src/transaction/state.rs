@@ -15,9 +15,9 @@ use protocol::record::RecordView;
 use store::{Store, StoreError};
 use tokio::sync::Notify;
 
-use crate::offsets::Offsets;
 use crate::refusal::Refusal;
-use crate::topics::{Topic, Topics};
+use crate::state::offsets::Offsets;
+use crate::state::topics::{Topic, Topics};
 use ledger::Ledger;
 
 /// Whose offsets say how far half messages and ends are dealt with.

@@ -9,11 +9,11 @@ use store::RecordAt;
 
 use super::super::state::aside::Key;
 use super::{Delivery, Done, Prepared, Unflushed};
-use crate::append;
-use crate::fetch;
-use crate::hold::Lane;
 use crate::static_topic::late;
 use crate::unreadable::WaitsFor;
+use crate::waiting::fetch;
+use crate::waiting::hold::Lane;
+use crate::write::append;
 
 /// So many are set aside, a row of the journal each. With more of them a level waits for its head.
 const ASIDE_MAX: usize = 10_000;

@@ -7,9 +7,8 @@ use parking_lot::Mutex;
 use protocol::LogOffset;
 use store::Store;
 
-use crate::tables;
 use crate::unreadable::Tries;
-use crate::wall_time;
+use crate::{tables, wall_time};
 
 /// A level, counted from 0, and the message's offset there.
 pub(crate) type Key = (u32, u64);

@@ -11,7 +11,7 @@ use protocol::body::{MessageRequestMode, MessageRequestModes, SetMessageRequestM
 use protocol::names;
 use store::Store;
 
-use crate::offsets::SEPARATOR;
+use crate::state::offsets::SEPARATOR;
 use crate::tables::{self, Keeper};
 
 /// Pairs of topic and group that a mode is set for; `defaultMessageRequestMode` holds for all others.

@@ -14,7 +14,7 @@ use store::Store;
 
 use super::handle::{self, Origin};
 use super::ledger::{LEASE_MESSAGES_MAX, QueueRef};
-use crate::offsets::{SEPARATOR, split_key};
+use crate::state::offsets::{SEPARATOR, split_key};
 use crate::tables::{self, Keeper};
 
 /// One batch, as `consumerOrderInfo.json` has it.

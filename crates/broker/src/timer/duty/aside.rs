@@ -15,8 +15,8 @@ use super::super::agenda::{Entry, Kind};
 use super::super::state::aside::{ASIDE_MAX, RECALLS_MAX};
 use super::super::state::{deletes, due_ms, out_ms};
 use super::{Done, RETRY, Task, Unflushed, view_of};
-use crate::fetch;
 use crate::unreadable::WaitsFor;
+use crate::waiting::fetch;
 
 /// Why a message that the log should have is not there.
 const NOT_THERE: &str = "it is not where it should be";

@@ -7,9 +7,8 @@ use journal::Journal;
 use parking_lot::Mutex;
 use protocol::LogOffset;
 
-use crate::tables;
 use crate::unreadable::Tries;
-use crate::wall_time;
+use crate::{tables, wall_time};
 
 /// So many are set aside, a row of the journal each. With more of them the queue waits for the first, and slots stay open.
 pub(crate) const ASIDE_MAX: usize = 10_000;

@@ -12,9 +12,9 @@ use store::{ConsumeQueue, RecordAt, Store, StoreError, Unit};
 
 use super::ledger::Ledger;
 use super::{GROUP, ended_offsets, first_wait_ms};
-use crate::offsets::Offsets;
+use crate::state::offsets::Offsets;
+use crate::state::topics::Topic;
 use crate::tables;
-use crate::topics::Topic;
 
 /// Units read at once.
 const UNITS: usize = 1024;

@@ -1,0 +1,675 @@
+//! Sends: 10, 310, 320, and the checks that replies (324, 325) share. Checks in Apache's order, then the record, encoded once into the session's batch.
+//!
+//! Nothing is stored here: `append` writes what a burst has gathered under one lock and answers. A refusal leaves no trace in the
+//! batch. Steady state allocates nothing: topic and queue come as counted handles, everything else lives in buffers of the session.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use config::BrokerSettings;
+use net::{Outgoing, Request};
+use protocol::batch::{self, InnerMessage};
+use protocol::body::TopicFilterType;
+use protocol::code::{ResponseCode, request};
+use protocol::names;
+use protocol::properties::{self, name};
+use protocol::record::{PROPERTIES_MAX, RecordDraft};
+use protocol::request::SendMessage;
+use protocol::sys_flag::{self, perm};
+use protocol::tags;
+use store::{MessageKeys, Stage, TagsCode};
+
+use crate::answer::{recall_extra, reply_extra};
+use crate::broker::Broker;
+use crate::client::inner_batch::{self, Content, Target};
+use crate::client::retry::VERSION_OF_MAX_RECONSUME_TIMES;
+use crate::refusal::Refusal;
+use crate::sends::{Counted, Kind, Receipt};
+use crate::session::Session;
+use crate::state::topics::{Changed, Topic};
+use crate::write::facts::{self, Additions, Facts, Real};
+use crate::write::repeats::{self, Verdict};
+use crate::write::{append, light};
+use crate::{lite, static_topic, timer};
+
+/// Where a message goes once everything about its topic is checked.
+struct Route {
+    topic: Arc<Topic>,
+    queue_id: i32,
+    sys_flag: i32,
+    /// A retry that is over: it goes to the dead-letter topic.
+    is_dead: bool,
+}
+
+/// Checks one send and adds what it asks for to the session's batch.
+pub(crate) fn gather(broker: &Broker, session: &mut Session, request: &Request<'_>) -> Result<(), Refusal> {
+    let message = if request.header.code == request::SEND_MESSAGE {
+        SendMessage::decode_v1(&request.header.fields)?
+    } else {
+        SendMessage::decode_v2(&request.header.fields)?
+    };
+    gather_message(broker, session, request, message)
+}
+
+/// The same of a send whose fields are known. Of `request` everything else is looked at: its code too, which says whether it is a batch.
+pub(crate) fn gather_message(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    mut message: SendMessage<'_>,
+) -> Result<(), Refusal> {
+    let settings = broker.settings.load();
+    let topic = admit(broker, session, &settings, &message, request)?;
+    let logical = static_topic::send::place(broker, &topic, request, &mut message)?;
+    let queue_id = queue_of(broker, &topic, &message)?;
+    let first = session.sends.records();
+    let is_there = if is_batch(request, &message) {
+        gather_batch(broker, session, &settings, request, &message, &topic, queue_id)?;
+        true
+    } else {
+        let route = retarget(broker, session, request, &message, topic, queue_id)?;
+        gather_one(broker, session, &settings, request, &message, &route)?
+    };
+    if let Some(logical) = logical.filter(|_| session.sends.records() > first) {
+        let logical = if is_there { logical } else { logical.parked() };
+        session.sends.receipts.keep_logical(first, logical);
+    }
+    Ok(())
+}
+
+/// Whether a send brings a batch.
+pub(crate) fn is_batch(request: &Request<'_>, message: &SendMessage<'_>) -> bool {
+    request.header.code == request::SEND_BATCH_MESSAGE || message.batch == Some(true)
+}
+
+/// Writes a refusal with the fields that producers expect in every answer to a send.
+pub(crate) fn refuse(broker: &Broker, request: &Request<'_>, refusal: &Refusal, out: &mut Outgoing) {
+    if request.header.is_oneway() {
+        broker.unheard.note(refusal, broker.clock.now().0);
+    }
+    let settings = broker.settings.load();
+    let is_recall = request.header.code == request::RECALL_MESSAGE;
+    let extra = if is_recall { recall_extra(&settings) } else { reply_extra(&settings) };
+    out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &extra, &[]);
+}
+
+/// May this producer send to this topic? Creates the topic if it may be created.
+pub(crate) fn admit(
+    broker: &Broker,
+    session: &mut Session,
+    settings: &BrokerSettings,
+    message: &SendMessage<'_>,
+    request: &Request<'_>,
+) -> Result<Arc<Topic>, Refusal> {
+    let now = broker.clock.now().0;
+    if now < settings.start_accept_send_request_time_stamp {
+        let until = settings.start_accept_send_request_time_stamp;
+        return Err(Refusal::new(
+            ResponseCode::SystemError,
+            format!("broker unable to service, until {until} (startAcceptSendRequestTimeStamp; now is {now})"),
+        ));
+    }
+    let found = session.topic(broker, message.topic);
+    if !perm::is_writable(settings.broker_permission) && found.as_ref().is_some_and(|topic| topic.settings().order) {
+        return Err(Refusal::new(
+            ResponseCode::NoPermission,
+            format!("the broker[{}] sending message is forbidden", broker.advertised.ip()),
+        ));
+    }
+    if let Some(topic) = &found
+        && topic.is_sendable()
+    {
+        session.durable_after(topic.unsynced_change(|| broker.store.journal().synced().get()));
+        return Ok(Arc::clone(topic));
+    }
+    names::check_topic(message.topic)
+        .map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
+    if names::is_not_sendable(message.topic) {
+        return Err(Refusal::new(
+            ResponseCode::NoPermission,
+            format!("Sending message to topic[{}] is forbidden.", message.topic),
+        ));
+    }
+    if let Some(topic) = found {
+        return Ok(topic);
+    }
+    broker.topics.check_room()?;
+    let Changed { topic, position } =
+        create(broker, settings, message).ok_or_else(|| Refusal::topic_not_exist(message.topic))?;
+    tracing::debug!(
+        topic = message.topic,
+        producer_group = message.producer_group,
+        opaque = request.header.opaque,
+        "topic on demand"
+    );
+    session.durable_after(position);
+    Ok(topic)
+}
+
+fn create(broker: &Broker, settings: &BrokerSettings, message: &SendMessage<'_>) -> Option<Changed> {
+    let is_retry = names::is_retry_topic(message.topic);
+    let topic_sys_flag = match (message.unit_mode, is_retry) {
+        (Some(true), true) => sys_flag::topic::UNIT_SUB,
+        (Some(true), false) => sys_flag::topic::UNIT,
+        (Some(false) | None, _) => 0,
+    };
+    let from_template = broker.topics.create_for_send(
+        settings,
+        message.topic,
+        message.default_topic,
+        message.default_topic_queue_nums,
+        topic_sys_flag,
+    );
+    if from_template.is_none() && is_retry {
+        // A retry topic without its group is refused all the same; do not leave one behind.
+        broker.groups.find(names::group_of(message.topic)?).ok()?;
+        return Some(broker.topics.create_for_group(message.topic, 1, topic_sys_flag));
+    }
+    if let Some(created) = &from_template
+        && !is_retry
+        && broker.registry.addresses().next().is_some()
+    {
+        broker.placement.add(created.topic.shared_name(), message.default_topic);
+    }
+    from_template
+}
+
+/// The queue that the producer names, or any.
+pub(crate) fn queue_of(broker: &Broker, topic: &Topic, message: &SendMessage<'_>) -> Result<i32, Refusal> {
+    let config = topic.settings();
+    let queues = config.write_queue_nums.max(config.read_queue_nums);
+    if message.queue_id >= queues {
+        return Err(Refusal::new(
+            ResponseCode::InvalidParameter,
+            format!(
+                "request queueId[{}] is illegal, topic[{}] has {} write and {} read queues, Producer: {}",
+                message.queue_id,
+                message.topic,
+                config.write_queue_nums,
+                config.read_queue_nums,
+                message.producer_group
+            ),
+        ));
+    }
+    if message.queue_id >= 0 {
+        return Ok(message.queue_id);
+    }
+    match u32::try_from(config.write_queue_nums) {
+        Ok(queues) if queues > 0 => Ok(broker.random.below(queues) as i32),
+        Ok(_) | Err(_) => Err(Refusal::new(
+            ResponseCode::InvalidParameter,
+            format!("topic[{}] has no write queue (writeQueueNums is {})", message.topic, config.write_queue_nums),
+        )),
+    }
+}
+
+/// A retry that has been tried often enough, or that belongs to an orderly consumer, goes to the dead-letter topic.
+fn retarget(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    message: &SendMessage<'_>,
+    topic: Arc<Topic>,
+    queue_id: i32,
+) -> Result<Route, Refusal> {
+    let mut sys_flag = message.sys_flag;
+    if topic.settings().topic_filter_type == TopicFilterType::MultiTag {
+        sys_flag |= sys_flag::MULTI_TAGS;
+    }
+    let mut route = Route { topic, queue_id, sys_flag, is_dead: false };
+    if !route.topic.is_retry() {
+        return Ok(route);
+    }
+    let group_name = names::group_of(message.topic).unwrap_or_default();
+    let group = broker.groups.find(group_name).map_err(|_| Refusal::group_not_exist(group_name))?;
+    let retry_max = match message.max_reconsume_times {
+        Some(max) if request.header.version >= VERSION_OF_MAX_RECONSUME_TIMES => max,
+        Some(_) | None => group.config.load().retry_max_times,
+    };
+    // An orderly consumer retries in place; what it sends here has used up its attempts.
+    let is_dead = message.reconsume_times.unwrap_or(0) > retry_max || broker.order_locks.holds_any(group_name);
+    if is_dead {
+        let dead = broker.topics.create_for_group(&names::dlq_topic(group_name), 1, 0);
+        session.durable_after(dead.position);
+        route = Route { topic: dead.topic, queue_id: 0, is_dead, ..route };
+    }
+    Ok(route)
+}
+
+/// Whether the record goes to the queue that was sent to, not to one where it waits, or to dead letters.
+fn gather_one(
+    broker: &Broker,
+    session: &mut Session,
+    settings: &BrokerSettings,
+    request: &Request<'_>,
+    message: &SendMessage<'_>,
+    route: &Route,
+) -> Result<bool, Refusal> {
+    let properties = message.properties.unwrap_or_default();
+    let facts = Facts::of(properties);
+    let topic_settings = route.topic.settings();
+    if facts.keys.is_empty()
+        && topic_settings.attributes.get("cleanup.policy").is_some_and(|policy| policy == "COMPACTION")
+    {
+        return Err(Refusal::illegal("Required message key is missing"));
+    }
+    // A message with a priority goes to the queue of that number, of a topic with any message type.
+    let last_queue = topic_settings.write_queue_nums - 1;
+    let priority =
+        facts.priority().filter(|_| !route.is_dead && last_queue >= 0).map(|priority| priority.min(last_queue));
+    drop(topic_settings);
+    static_topic::send::check_priority(&route.topic, priority)?;
+    let real_queue_id = priority.unwrap_or(route.queue_id);
+
+    let level = if route.is_dead { 0 } else { delay_level(&facts)? };
+    let reconsume_times = message.reconsume_times.unwrap_or(0);
+    // Old consumers carry the mark of a half message into a retry of it; that is an ordinary delayed message.
+    let is_half = facts.is_half && !(reconsume_times > 0 && level > 0);
+    if is_half {
+        check_half(settings, &facts, level)?;
+        broker.transactions.check_room(settings, session.sends.half_messages)?;
+    } else if sys_flag::transaction(message.sys_flag) == sys_flag::TRANSACTION_PREPARED && !facts.is_half {
+        return Err(Refusal::illegal(
+            "sysFlag says that this is a half message (4), its properties do not (TRAN_MSG is not true)",
+        ));
+    }
+
+    let mut stage = broker.stage_of(&route.topic, facts.flush()?);
+    if route.is_dead || route.topic.is_retry() {
+        // A consumer sends it there, and takes it for kept.
+        let origin = properties::get(properties, name::RETRY_TOPIC).unwrap_or_default();
+        stage = stage.max(broker.stage_again(origin, properties));
+    }
+    let body = request.body;
+    check_size(broker, body, properties.len())?;
+    let lite_queue = lite::queue_of(&broker.store, &facts, route.topic.name())?;
+    let light = light::wanted(&broker.store, lite_queue.as_deref().or(facts.light), route.topic.name())?;
+    if facts.has_inner_num || message.sys_flag & sys_flag::INNER_BATCH != 0 {
+        let is_plain = !is_half && level <= 0 && facts.timer().is_none() && !route.is_dead;
+        gather_marked(broker, session, settings, request, message, route, &facts, real_queue_id, is_plain, stage)?;
+        return Ok(true);
+    }
+    let level = level.min(broker.delay_levels.max_level());
+    // A delay level wins over a delivery time.
+    let timer_out = if is_half || level > 0 || route.is_dead { None } else { timer::when(broker, &facts)?.slot() };
+    let (topic, queue_id) = if is_half {
+        (broker.transactions.half(), 0)
+    } else if level > 0 {
+        (broker.delay.topic(), level - 1)
+    } else if timer_out.is_some()
+        && let Some(timers) = &broker.timers
+    {
+        (timers.topic(), 0)
+    } else {
+        (&route.topic, real_queue_id)
+    };
+    let is_parked = is_half || level > 0 || timer_out.is_some();
+    let real = is_parked.then(|| Real { topic: route.topic.name(), queue_id: real_queue_id });
+    let lane = topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
+
+    let sends = &mut session.sends;
+    let mut uniq_key = sends.receipts.keep_uniq_key(facts.uniq_key, &broker.ids);
+    let made_uniq_key = facts.uniq_key.is_empty().then(|| sends.receipts.text(&uniq_key));
+    let additions = Additions {
+        cluster: &settings.broker_cluster_name,
+        region: &settings.region_id,
+        trace_on: settings.trace_on,
+        uniq_key: made_uniq_key,
+        transaction_id: is_half.then(|| sends.receipts.text(&uniq_key)),
+        real,
+        timer_out,
+        is_dead: route.is_dead,
+        lite_queue: lite_queue.as_deref(),
+    };
+    facts::write(&mut sends.properties, properties, &facts, &additions);
+    sends.light.clear();
+    let whole = sends.properties.len();
+    if let Some(list) = light
+        && let Err(refusal) = light::open(&broker.store, list, &mut sends.properties, &mut sends.light)
+    {
+        sends.receipts.forget(uniq_key);
+        return Err(refusal);
+    }
+    if sends.properties.len() > PROPERTIES_MAX {
+        let bytes = sends.properties.len();
+        sends.receipts.forget(uniq_key);
+        return Err(Refusal::too_large(&broker.store_settings.load(), body.len(), bytes));
+    }
+    if real.is_some() {
+        // It stands in its light queues when it stands in its own.
+        sends.properties.truncate(whole);
+        sends.light.clear();
+    }
+    // The last check: what is claimed here is stored, or given up by `append`.
+    let claim = match repeats::look(broker, &route.topic, facts.uniq_key) {
+        Ok(Verdict::Store(claim)) => claim,
+        Ok(Verdict::Repeated(first)) => {
+            sends.receipts.forget(uniq_key);
+            repeats::answer(broker, session, request.reply_to(), facts.uniq_key, stage, first)?;
+            return Ok(true);
+        }
+        Err(refusal) => {
+            sends.receipts.forget(uniq_key);
+            return Err(refusal);
+        }
+    };
+    let draft = RecordDraft {
+        topic: topic.name(),
+        queue_id,
+        flag: message.flag,
+        sys_flag: if is_half { sys_flag::with_transaction(route.sys_flag, 0) } else { route.sys_flag },
+        born_timestamp: message.born_timestamp,
+        born_host: session.connection.peer(),
+        store_host: broker.advertised,
+        reconsume_times,
+        prepared_offset: 0,
+        body,
+        properties: &sends.properties,
+    };
+    let tags = if level > 0 {
+        TagsCode::DeliverAfterMs(broker.delay_levels.delay_ms(level))
+    } else {
+        TagsCode::Code(tags::code(facts.tags))
+    };
+    let first = sends.records();
+    let gathered = sends.batch.bytes();
+    if sends.light.is_empty() {
+        let keys = MessageKeys { uniq_key: sends.receipts.text(&uniq_key), ..facts.message_keys() };
+        append::push_with_keys(broker, &mut sends.batch, &lane, tags, &keys, &draft);
+    } else {
+        light::push(&mut sends.batch, &lane, tags, &mut sends.light, &draft);
+    }
+    if let Err(refusal) = append::check_fits(broker, &mut sends.batch, first, gathered) {
+        if let Some(claim) = &claim {
+            broker.repeats.settle(claim, queue_id, None);
+        }
+        sends.receipts.forget(uniq_key);
+        return Err(refusal);
+    }
+    let record_bytes = sends.batch.bytes() - gathered;
+    let mut kind = Kind::Send;
+    if let Some(out) = timer_out.filter(|_| !route.topic.is_retry()) {
+        kind = Kind::Timer;
+        sends.receipts.keep_handle(&mut uniq_key, |text, uniq_key| {
+            timer::handle(text, route.topic.name(), &settings.broker_name, out, uniq_key);
+        });
+    }
+    sends.receipts.push(Receipt {
+        reply_to: request.reply_to(),
+        kind,
+        queue_id: priority.unwrap_or_else(|| message_queue(message, route)),
+        records: first..first + 1,
+        text: uniq_key,
+        stage,
+        claim,
+        part: None,
+    });
+    sends.touch(lane);
+    sends.half_messages += usize::from(is_half);
+    // A half message counts for its topic when it is committed.
+    let (topic, queue_id) = if is_half { (topic, 0) } else { (&route.topic, real_queue_id) };
+    let (topic, message_type) = (Arc::clone(topic), facts.message_type());
+    sends.count(Counted::Sent { topic, queue_id, message_type, messages: 1, bytes: record_bytes });
+    Ok(!is_parked && !route.is_dead)
+}
+
+/// A message of which the producer says that it is a batch.
+#[allow(clippy::too_many_arguments, reason = "one case of `gather_one`, split off to be read at a sitting")]
+fn gather_marked(
+    broker: &Broker,
+    session: &mut Session,
+    settings: &BrokerSettings,
+    request: &Request<'_>,
+    message: &SendMessage<'_>,
+    route: &Route,
+    facts: &Facts<'_>,
+    queue_id: i32,
+    is_plain: bool,
+    stage: Stage,
+) -> Result<(), Refusal> {
+    if message.sys_flag & sys_flag::INNER_BATCH == 0 {
+        return Err(Refusal::illegal("INNER_NUM is there, but sysFlag does not say that this is a batch (128)"));
+    }
+    let lane = route.topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
+    if !lane.queue.is_batch() {
+        let topic = route.topic.name();
+        return Err(Refusal::illegal(format!(
+            "sysFlag says that this is a batch (128), and topic {topic} has not queue.type=BatchCQ"
+        )));
+    }
+    if !is_plain {
+        return Err(Refusal::illegal(
+            "a batch that is one record (sysFlag 128) cannot be delayed, transactional or dead",
+        ));
+    }
+    let count = inner_batch::count_of_marked(message, request.body)?;
+    let target = Target { topic: &route.topic, lane, queue_id, sys_flag: route.sys_flag, stage };
+    inner_batch::gather(broker, session, settings, request, message, facts, target, Content::of_sealed(count))
+}
+
+/// The answer names the queue that the producer asked for, or the one we chose for it, also when the message went elsewhere.
+fn message_queue(message: &SendMessage<'_>, route: &Route) -> i32 {
+    if message.queue_id >= 0 { message.queue_id } else { route.queue_id }
+}
+
+fn gather_batch(
+    broker: &Broker,
+    session: &mut Session,
+    settings: &BrokerSettings,
+    request: &Request<'_>,
+    message: &SendMessage<'_>,
+    topic: &Arc<Topic>,
+    queue_id: i32,
+) -> Result<(), Refusal> {
+    if message.topic.len() > names::TOPIC_MAX {
+        let limit = names::TOPIC_MAX;
+        return Err(Refusal::illegal(format!("message topic length too long {} (limit {limit})", message.topic.len())));
+    }
+    if topic.is_retry() {
+        return Err(Refusal::illegal(format!("batch request does not support retry group {}", message.topic)));
+    }
+    let facts = Facts::of(message.properties.unwrap_or_default());
+    let own_flush = facts.flush()?;
+    let level = delay_level(&facts)?;
+    if level > 0 {
+        return Err(Refusal::illegal(format!("a batch cannot be delayed, its DELAY is {level}")));
+    }
+    if facts.is_half || sys_flag::transaction(message.sys_flag) == sys_flag::TRANSACTION_PREPARED {
+        return Err(Refusal::illegal("a batch cannot be transactional (TRAN_MSG is true, or sysFlag has 4)"));
+    }
+    if let Some((timer, _)) = facts.timer() {
+        return Err(Refusal::illegal(format!("a batch cannot be delayed, it has {timer}")));
+    }
+    if request.body.is_empty() {
+        return Err(Refusal::too_large(&broker.store_settings.load(), 0, message.properties.map_or(0, str::len)));
+    }
+    let body_bytes_max = broker.store_settings.load().max_message_size;
+    if request.body.len() > body_bytes_max {
+        return Err(Refusal::too_large(&broker.store_settings.load(), request.body.len(), 0));
+    }
+    let mut sys_flag = message.sys_flag;
+    if topic.settings().topic_filter_type == TopicFilterType::MultiTag {
+        sys_flag |= sys_flag::MULTI_TAGS;
+    }
+    let lane = topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
+    // As in Apache: what has no unique key as a whole (batches of clients before 5) is taken apart.
+    let is_inner = lane.queue.is_batch() && !facts.uniq_key.is_empty();
+    let stated = if is_inner { inner_batch::stated_of_compressed(message)? } else { None };
+    if let Some(count) = stated {
+        let stage = broker.stage_of(topic, own_flush);
+        let target = Target { topic, lane, queue_id, sys_flag, stage };
+        return inner_batch::gather(
+            broker,
+            session,
+            settings,
+            request,
+            message,
+            &facts,
+            target,
+            Content::of_sealed(count),
+        );
+    }
+    if !is_inner && (facts.has_inner_num || message.sys_flag & sys_flag::INNER_BATCH != 0) {
+        return Err(Refusal::illegal(
+            "INNER_NUM and the sysFlag bit 128 mark a batch that is one record, which this batch or its topic is not",
+        ));
+    }
+    // The answer is one for all: it waits for the latest stage that one of them asks for.
+    let stage = Cell::new(Stage::Written);
+    let mut inner_messages = (0..).zip(batch::iter(request.body)).map(|(place, inner)| {
+        let inner = inner.map_err(|error| Refusal::illegal(format!("message {place} of the batch: {error}")))?;
+        let inner_facts = Facts::of(inner.properties);
+        check_inner(&inner, &inner_facts, place, &facts)?;
+        let own = if inner_facts.flush_disk_type.is_some() { inner_facts.flush()? } else { own_flush };
+        stage.set(stage.get().max(broker.stage_of(topic, own)));
+        light::check_inner(&broker.store, &inner, &inner_facts, place, message.topic)?;
+        if is_inner && light::wanted(&broker.store, inner_facts.light, message.topic)?.is_some() {
+            return Err(Refusal::illegal(format!(
+                "message {place} of the batch names light queues (INNER_MULTI_DISPATCH); in a BatchCQ topic a batch stands in its own \
+                 queue only"
+            )));
+        }
+        Ok((inner, inner_facts))
+    });
+    if is_inner {
+        let are_keys_said = broker.store.has_key_index();
+        let records = &mut session.sends.batch;
+        records.begin_keys();
+        let mut say_keys = |of: &Facts<'_>| {
+            if are_keys_said {
+                records.say_keys_of_next(&lane.queue, &of.message_keys());
+            }
+        };
+        say_keys(&facts);
+        let mut count = 0;
+        for inner in inner_messages {
+            say_keys(&inner?.1);
+            count += 1;
+        }
+        let content = Content { count: inner_batch::checked(count)?, are_keys_said };
+        let target = Target { topic, lane, queue_id, sys_flag, stage: stage.get() };
+        return inner_batch::gather(broker, session, settings, request, message, &facts, target, content);
+    }
+    let sends = &mut session.sends;
+    let (first, gathered) = (sends.records(), sends.batch.bytes());
+    sends.batch.begin_group();
+    let pushed: Result<(), Refusal> = inner_messages.try_for_each(|inner| {
+        let (inner, inner_facts) = inner?;
+        let draft = RecordDraft {
+            topic: message.topic,
+            queue_id,
+            flag: inner.flag,
+            sys_flag,
+            born_timestamp: message.born_timestamp,
+            born_host: session.connection.peer(),
+            store_host: broker.advertised,
+            reconsume_times: message.reconsume_times.unwrap_or(0),
+            prepared_offset: 0,
+            body: inner.body,
+            properties: inner.properties.as_bytes(),
+        };
+        let tags = TagsCode::Code(tags::code(inner_facts.tags));
+        if inner_facts.light.is_none() && !inner_facts.has_light_numbers {
+            append::push_with_keys(broker, &mut sends.batch, &lane, tags, &inner_facts.message_keys(), &draft);
+        } else {
+            light::push_again(&broker.store, &mut sends.batch, &lane, tags, &draft);
+        }
+        Ok(())
+    });
+    sends.batch.end_group();
+    if let Err(refusal) = pushed {
+        // All of the batch or nothing.
+        sends.batch.truncate(first);
+        return Err(refusal);
+    }
+    let count = sends.records() - first;
+    append::check_fits(broker, &mut sends.batch, first, gathered)?;
+    let uniq_key = sends.receipts.keep(facts.uniq_key);
+    sends.receipts.push(Receipt {
+        reply_to: request.reply_to(),
+        kind: Kind::Batch,
+        queue_id,
+        records: first..first + count,
+        text: uniq_key,
+        stage: stage.get(),
+        claim: None,
+        part: None,
+    });
+    sends.touch(lane);
+    let (messages, bytes) = (count, request.body.len());
+    let (topic, message_type) = (Arc::clone(topic), facts.message_type());
+    sends.count(Counted::Sent { topic, queue_id, message_type, messages, bytes });
+    Ok(())
+}
+
+/// What all messages of a batch must have in common, and what none of them may have.
+fn check_inner(inner: &InnerMessage<'_>, facts: &Facts<'_>, place: usize, batch: &Facts<'_>) -> Result<(), Refusal> {
+    if let Some(delay) = facts.delay
+        && delay != "0"
+    {
+        return Err(Refusal::illegal(format!(
+            "message {place} of the batch has DELAY {delay}; a batch cannot be delayed"
+        )));
+    }
+    if let Some((timer, _)) = facts.timer() {
+        return Err(Refusal::illegal(format!("message {place} of the batch has {timer}; a batch cannot be delayed")));
+    }
+    if facts.is_half {
+        return Err(Refusal::illegal(format!(
+            "message {place} of the batch has TRAN_MSG true; a batch cannot be transactional"
+        )));
+    }
+    if facts.has_inner_num {
+        return Err(Refusal::illegal(format!(
+            "message {place} of the batch has INNER_NUM, which only a broker may set"
+        )));
+    }
+    if let Some(lite_topic) = facts.lite_topic {
+        return Err(Refusal::illegal(format!(
+            "message {place} of the batch has __LITE_TOPIC {lite_topic}; lite messages are sent one by one"
+        )));
+    }
+    if facts.is_hasty != batch.is_hasty {
+        return Err(Refusal::illegal(format!(
+            "message {place} of the batch has WAIT {}, the batch has WAIT {}; all must have the same",
+            !facts.is_hasty, !batch.is_hasty
+        )));
+    }
+    if inner.properties.len() > PROPERTIES_MAX {
+        return Err(Refusal::illegal(format!(
+            "message {place} of the batch has properties of {} bytes, the limit is {PROPERTIES_MAX}",
+            inner.properties.len()
+        )));
+    }
+    Ok(())
+}
+
+fn delay_level(facts: &Facts<'_>) -> Result<i32, Refusal> {
+    facts.delay_level().map_err(|text| Refusal::illegal(format!("property DELAY: \"{text}\" is not a number")))
+}
+
+/// May this half message be stored? Apache takes one with a delay, moves it past its check and drops it when its time has come.
+fn check_half(settings: &BrokerSettings, facts: &Facts<'_>, level: i32) -> Result<(), Refusal> {
+    if settings.reject_transaction_message {
+        return Err(Refusal::new(
+            ResponseCode::NoPermission,
+            format!("the broker[{}] sending transaction message is forbidden", settings.broker_ip1),
+        ));
+    }
+    if level > 0 {
+        return Err(Refusal::illegal(format!("a half message cannot be delayed, its DELAY is {level}")));
+    }
+    if let Some((timer, _)) = facts.timer() {
+        return Err(Refusal::illegal(format!("a half message cannot be delayed, it has {timer}")));
+    }
+    Ok(())
+}
+
+fn check_size(broker: &Broker, body: &Bytes, properties_bytes: usize) -> Result<(), Refusal> {
+    let body_bytes_max = broker.store_settings.load().max_message_size;
+    if body.is_empty() || body.len() > body_bytes_max || properties_bytes > PROPERTIES_MAX {
+        return Err(Refusal::too_large(&broker.store_settings.load(), body.len(), properties_bytes));
+    }
+    Ok(())
+}

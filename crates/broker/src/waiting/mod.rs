@@ -1,0 +1,6 @@
+//! Parking and waking: requests that wait, as numbers. Nothing here knows what waits.
+
+pub(crate) mod fetch;
+pub(crate) mod hold;
+pub(crate) mod rooms;
+pub(crate) mod wake_up;

@@ -1,0 +1,329 @@
+//! From a gathered batch to acknowledgements: one append for a burst, then a reply for each send when its mode says so.
+//!
+//! ASYNC_FLUSH: the reply goes into the burst's own output. SYNC_FLUSH: the burst goes to `acknowledgements.rs`, which lays the replies
+//! into the connection's inbox after the flush that covers it, while the connection reads on; only so many bursts of a connection may
+//! wait there. Which stage it is, `durability.rs` says for each send. With a write pool (`transientStorePoolEnable`) all bursts go there,
+//! since none is stored before the pool's thread has written it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use net::{Outgoing, ReplyTo};
+use protocol::LogOffset;
+use protocol::code::ResponseCode;
+use protocol::record::RecordDraft;
+use store::{AppendError, ConsumeQueue, MessageKeys, NotWritable, RecordBatch, Stage, TagsCode};
+use tokio::time::timeout;
+
+use crate::broker::Broker;
+use crate::refusal::{Refusal, SOON};
+use crate::sends::{Answer, Counted, Receipts, Sends};
+use crate::session::{Late, Session};
+use crate::state::falls::Cause;
+use crate::waiting::hold::Lane;
+use crate::write::acknowledgements::Unflushed;
+
+/// How often it looks whether waiting still makes sense.
+const ROOM_STEP: Duration = Duration::from_millis(100);
+
+/// Apache's sentence, to which the store's own is added: which path, how full, what the limit is.
+const NOT_AVAILABLE: &str = "service not available now. It may be caused by one of the following reasons: the broker's disk is full, \
+                             messages are put to the slave, message store has been shut down, etc.";
+
+/// Apache's sentence where no buffer of the write pool is free.
+const REJECTED: &str = "[REJECTREQUEST]system busy, start flow control for a while.";
+
+/// Appends what is gathered and answers it, now or when it is flushed.
+pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Outgoing) {
+    let began = broker.clock.elapsed();
+    let durable_after = session.take_durable_after();
+    // All of them are of one kind: see `Sends::is_of_another_kind`.
+    let is_oneway = session.sends.receipts.list.last().is_some_and(|receipt| receipt.reply_to.is_oneway);
+    let who = if is_oneway { Who::Oneway } else { Who::Producers };
+    let refused = broker.append_from(who, &mut session.sends.batch).await.err();
+    let is_durable = broker.store.journal().written().get() >= durable_after;
+    let sends = &mut session.sends;
+    let landed = sends.batch.landed();
+    broker.transactions.settle(&broker.store, &mut sends.endings, landed);
+    let end = landed.last().map(|record| record.end);
+    for (_, counted) in sends.counts.drain(..).filter(|(records, _)| *records <= landed.len()) {
+        match counted {
+            Counted::Sent { topic, queue_id, message_type, messages, bytes } => {
+                broker.stats.sent(&topic, queue_id, message_type, messages, bytes);
+            }
+            Counted::Ended { topic, committed_of: Some(sent_at) } => {
+                broker.stats.committed(&topic, broker.clock.now().since(sent_at));
+            }
+            Counted::Ended { topic, committed_of: None } => broker.stats.rolled_back(&topic),
+            Counted::Back { group, topic } => broker.stats.sent_back(&group, topic.name()),
+            Counted::Dead { group, topic } => broker.stats.sent_dead(&group, topic.name()),
+        }
+    }
+    for receipt in &sends.receipts.list {
+        if let Some(claim) = &receipt.claim {
+            broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));
+        }
+    }
+
+    if let Some(refusal) = &refused {
+        broker.stats.put_times.failed(sends.batch.len() - landed.len());
+        // Records behind the last one that landed were not stored.
+        let settings = broker.settings.load();
+        for receipt in sends.receipts.list.iter().filter(|receipt| receipt.records.end > landed.len()) {
+            sends.receipts.refuse(receipt, refusal, &settings, out);
+            if is_oneway {
+                broker.unheard.note(refusal, broker.clock.now().0);
+            }
+        }
+        sends.receipts.list.retain(|receipt| receipt.records.end <= landed.len());
+    }
+    let Some(end) = end else {
+        sends.clear();
+        return;
+    };
+
+    let settings = broker.settings.load();
+    let (code, host) = (ResponseCode::Success, broker.advertised);
+    let answer = Answer { code, remark: None, is_stored: true, host, settings: &settings };
+    let is_shown = broker.store.confirmed().get() >= end.0;
+    if is_shown && sends.receipts.stage == Stage::Written {
+        broker.stats.put_times.stored(landed.len(), broker.clock.elapsed().saturating_sub(began));
+        let mut ids = std::mem::take(&mut sends.ids);
+        // A topic that was made for these is not written down yet.
+        let mut early = Outgoing::new();
+        for receipt in &sends.receipts.list {
+            let out = if is_durable { &mut *out } else { &mut early };
+            sends.receipts.reply(receipt, landed, &answer, &mut ids, out);
+        }
+        sends.ids = ids;
+        broker.lite.arrived(sends.batch.light_queues());
+        broker.topics.light_lanes(sends.batch.light_queues(), &mut sends.lanes);
+        broker.hold.arrived(sends.lanes.iter(), &mut sends.woken);
+        let late = (!is_durable).then(|| {
+            let mut requests: Vec<ReplyTo> = sends.receipts.list.iter().map(|receipt| receipt.reply_to).collect();
+            // The parts of one request share its number.
+            requests.dedup();
+            Late::Refuse(requests)
+        });
+        sends.clear();
+        if let Some(late) = late {
+            session.owe(durable_after, early.take(), late);
+        }
+        return;
+    }
+
+    let mut next = Stage::Written;
+    if broker.store.written().get() >= end.0 {
+        for receipt in sends.receipts.list.iter_mut().filter(|_| !is_durable) {
+            receipt.stage = receipt.stage.max(Stage::Flushed);
+        }
+        sends.receipts.reply_to(..=Stage::Written, landed, &answer, &mut sends.ids, out);
+        // If nobody waits for an answer, consumers do.
+        next = sends.receipts.next_stage(Stage::Flushed).unwrap_or(Stage::Replicated);
+        broker.flush_for(&sends.receipts);
+    }
+    drop(settings);
+    let (receipts, landed) = (sends.receipts.take(), landed.to_vec());
+    let (mut lanes, mut light) = (std::mem::take(&mut sends.lanes), sends.batch.light_queues().to_vec());
+    if is_shown {
+        broker.lite.arrived(&light);
+        broker.topics.light_lanes(&light, &mut lanes);
+        broker.hold.arrived(lanes.iter(), &mut sends.woken);
+        (lanes, light) = (Vec::new(), Vec::new());
+    }
+    sends.clear();
+    let permits = Arc::clone(&sends.unflushed);
+    // Never closed; a closed one would only mean that nothing is counted.
+    let permit = permits.acquire_owned().await.ok();
+    let sends = &session.sends;
+    broker.limits.unflushed(sends.unflushed_max.saturating_sub(sends.unflushed.available_permits()));
+    broker.acknowledgements.begin(
+        broker,
+        Unflushed {
+            receipts,
+            landed,
+            lanes,
+            light,
+            end,
+            began,
+            next,
+            inbox: Arc::clone(&session.inbox),
+            _permit: permit,
+        },
+        durable_after,
+    );
+}
+
+/// Gives up what was gathered and is not appended, when the connection ends in the middle of a burst: others that want to send or end the
+/// same must not wait for it.
+pub(crate) fn give_up(broker: &Broker, sends: &mut Sends) {
+    let landed = sends.batch.landed();
+    broker.transactions.settle(&broker.store, &mut sends.endings, landed);
+    for receipt in &sends.receipts.list {
+        if let Some(claim) = &receipt.claim {
+            broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));
+        }
+    }
+    sends.clear();
+}
+
+/// Takes back what was gathered from record number `first` on, if no file of the log can hold it: left in the batch, it would cost all that
+/// stands behind it. `gathered`: the batch's bytes before.
+pub(crate) fn check_fits(
+    broker: &Broker,
+    batch: &mut RecordBatch,
+    first: usize,
+    gathered: usize,
+) -> Result<(), Refusal> {
+    let (bytes, limit) = (batch.bytes() - gathered, broker.store.record_bytes_max());
+    if bytes as u64 <= limit {
+        return Ok(());
+    }
+    batch.truncate(first);
+    Err(Refusal::new(
+        ResponseCode::MessageIllegal,
+        format!("the message is illegal, {}", AppendError::TooLong { bytes, limit }),
+    ))
+}
+
+/// Encodes a record into a batch. Its parts were checked against their limits by whoever made the draft.
+pub(crate) fn push(batch: &mut RecordBatch, lane: &Lane, tags: TagsCode, draft: &RecordDraft<'_>) {
+    batch.push(&lane.queue, tags, |out| encode(draft, out));
+}
+
+/// The same of a message whose keys are at hand.
+pub(crate) fn push_with_keys(
+    broker: &Broker,
+    batch: &mut RecordBatch,
+    lane: &Lane,
+    tags: TagsCode,
+    keys: &MessageKeys<'_>,
+    draft: &RecordDraft<'_>,
+) {
+    if broker.store.has_key_index() {
+        batch.push_with_keys(&lane.queue, tags, keys, |out| encode(draft, out));
+    } else {
+        push(batch, lane, tags, draft);
+    }
+}
+
+/// The same, without the batch.
+pub(crate) fn encode(draft: &RecordDraft<'_>, out: &mut Vec<u8>) {
+    let encoded = draft.encode(out);
+    assert!(encoded.is_ok(), "a checked message cannot be encoded: {encoded:?}");
+}
+
+/// For whom a batch is appended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Who {
+    /// Clients that wait for no answer: there is nobody to be told that there is no room, so they wait until there is, and their connection
+    /// is not read meanwhile. Where the device is full they wait as long as others do where it is late.
+    Oneway,
+    /// Clients: where they do not want to wait for a full write pool (`fastFailIfNoBufferInStorePool`), they need not.
+    Producers,
+    /// Ourselves, who would only try again.
+    Broker,
+}
+
+impl Broker {
+    /// Lets the flush thread go round now, and not at the end of its interval, if one of these answers waits for the device.
+    pub(crate) fn flush_for(&self, receipts: &Receipts) {
+        if !self.store.is_sync_flush() && receipts.next_stage(Stage::Flushed) == Some(Stage::Flushed) {
+            self.store.want_flush();
+        }
+    }
+
+    /// Wakes who waits for messages that were appended up to `end`, also to light queues: at once, or when they may be seen.
+    pub(crate) fn wake(&self, mut lanes: Vec<Arc<Lane>>, light: &[Arc<ConsumeQueue>], end: LogOffset) {
+        if self.store.confirmed().get() >= end.0 {
+            self.lite.arrived(light);
+            self.topics.light_lanes(light, &mut lanes);
+            self.hold.arrived(lanes.iter(), &mut Vec::new());
+            return;
+        }
+        let (store, hold, topics) = (Arc::clone(&self.store), Arc::clone(&self.hold), Arc::clone(&self.topics));
+        let (lite, light) = (Arc::clone(&self.lite), light.to_vec());
+        tokio::spawn(async move {
+            store.confirmed().reached(end.0).await;
+            lite.arrived(&light);
+            topics.light_lanes(&light, &mut lanes);
+            hold.arrived(lanes.iter(), &mut Vec::new());
+        });
+    }
+
+    /// Appends a batch, waiting for room within the time that a producer waits. On an error some records may have landed.
+    pub(crate) async fn append(&self, batch: &mut RecordBatch) -> Result<(), Refusal> {
+        self.append_from(Who::Broker, batch).await
+    }
+
+    async fn append_from(&self, who: Who, batch: &mut RecordBatch) -> Result<(), Refusal> {
+        let mut waiting: Option<Duration> = None;
+        // Ends with room, or with the time for it; for who waits for no answer, with his connection.
+        loop {
+            let error = match self.store.append(batch, self.clock.now()) {
+                Ok(()) => {
+                    self.limits.has_room();
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            let limit = Duration::from_millis(self.settings.load().room_timeout_millis);
+            let said = error.to_string();
+            let (mark, needed) = match error {
+                AppendError::NoRoomYet { needed } => (self.store.room(), needed),
+                AppendError::PoolFull { .. }
+                    if who == Who::Producers && self.store_settings.load().fast_fail_if_no_buffer_in_store_pool =>
+                {
+                    return Err(Refusal::busy(
+                        format_args!("{REJECTED} {said}; fastFailIfNoBufferInStorePool=true"),
+                        SOON,
+                    ));
+                }
+                AppendError::PoolFull { from, .. } => (self.store.written(), from + 1),
+                AppendError::NotWritable(why) => {
+                    let now = self.clock.elapsed();
+                    let full_for = self.limits.full_for(now);
+                    // Retention may make room within seconds, and nobody else can try again. Once for all of them, however many come one after the other.
+                    if who == Who::Oneway && why != NotWritable::Closed && full_for < limit {
+                        self.limits.waited_for_room(full_for);
+                        tokio::time::sleep(ROOM_STEP).await;
+                        self.stats.waits.add(Cause::Disk, self.clock.elapsed().saturating_sub(now));
+                        continue;
+                    }
+                    return Err(Refusal::new(ResponseCode::ServiceNotAvailable, format!("{NOT_AVAILABLE} {why}")));
+                }
+                AppendError::TooLong { .. } => {
+                    return Err(Refusal::new(ResponseCode::MessageIllegal, format!("the message is illegal, {error}")));
+                }
+            };
+            let now = self.clock.elapsed();
+            if who == Who::Producers && waiting.is_none() && self.limits.is_hopeless(now) {
+                return Err(Refusal::busy(
+                    format_args!(
+                        "[GANTRY]broker busy, start flow control for a while: no room in the commit log, and sends before it have waited for that time in vain, {} ms \
+                         (roomTimeoutMillis); the disk does not keep up: {said}",
+                        limit.as_millis()
+                    ),
+                    limit,
+                ));
+            }
+            let waited = now.saturating_sub(*waiting.get_or_insert(now));
+            self.limits.waited_for_room(waited);
+            let left = if who == Who::Oneway { ROOM_STEP } else { limit.saturating_sub(waited) };
+            // In steps: if the device turns out to be full meanwhile, the next append says so, and nobody rings for that.
+            let cause = if self.store.waits_for_memory() { Cause::Reclaim } else { Cause::Disk };
+            let _ = timeout(left.min(ROOM_STEP), mark.reached(needed)).await;
+            self.stats.waits.add(cause, self.clock.elapsed().saturating_sub(now));
+            if left.is_zero() {
+                self.limits.waited_in_vain(self.clock.elapsed());
+                return Err(Refusal::busy(
+                    format_args!(
+                        "[GANTRY]broker busy, start flow control for a while: no room in the commit log within {} ms (roomTimeoutMillis); the disk does not keep up: {said}",
+                        limit.as_millis()
+                    ),
+                    limit,
+                ));
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! From a checked message to its acknowledgement.
+
+pub(crate) mod acknowledgements;
+pub(crate) mod append;
+pub(crate) mod durability;
+pub(crate) mod facts;
+pub(crate) mod light;
+pub(crate) mod placement;
+pub(crate) mod repeats;
