@@ -61,7 +61,8 @@ pub struct Start {
     pub store_settings: StoreSettings,
     /// Opened and recovered.
     pub store: Arc<Store>,
-    /// `brokerIP1:listenPort`, resolved: it stands in every record as the store host and in every message id.
+    /// `brokerIP1:listenPort`, resolved: it stands in every record as the store host and in every
+    /// message id.
     pub advertised: SocketAddr,
     /// Where to register; may be empty.
     pub name_servers: Vec<String>,
@@ -95,7 +96,8 @@ pub enum StartError {
 }
 
 impl Broker {
-    /// Loads what the journal holds, creates the system topics, and starts the tasks. Needs a running runtime.
+    /// Loads what the journal holds, creates the system topics, and starts the tasks. Needs a
+    /// running runtime.
     pub async fn start(start: Start) -> Result<Arc<Broker>, StartError> {
         let broker = Broker::load(start)?;
         after_loss::cut(&broker);
@@ -122,8 +124,9 @@ impl Broker {
         Ok(broker)
     }
 
-    /// Writes `config/*.json` as the journal has them, after taking over what another broker has written there, and ends. After a crash
-    /// offsets go no further than what is left of their queues, as at a start. Nothing is served or delivered. Needs a running runtime.
+    /// Writes `config/*.json` as the journal has them, after taking over what another broker has
+    /// written there, and ends. After a crash offsets go no further than what is left of their
+    /// queues, as at a start. Nothing is served or delivered. Needs a running runtime.
     pub async fn write_configuration(start: Start) -> Result<(), StartError> {
         let broker = Broker::load(start)?;
         // What lies behind the end of its queue now, a broker that takes over would believe.
@@ -241,8 +244,9 @@ impl Broker {
         register::unregister(self).await;
     }
 
-    /// Stops the tasks, answers what is parked, and writes down how far delayed delivery got. Listeners stop before. An error if
-    /// `config/*.json` could not be written as the journal has them; all else is done then, too.
+    /// Stops the tasks, answers what is parked, and writes down how far delayed delivery got.
+    /// Listeners stop before. An error if `config/*.json` could not be written as the journal has
+    /// them; all else is done then, too.
     pub async fn stop(&self) -> Result<(), ExchangeError> {
         self.beside.stop().await;
         let delivery = async {

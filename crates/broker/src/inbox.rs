@@ -19,7 +19,8 @@ pub(crate) enum Errand {
     Frames(Frames),
     /// The rest of a request whose bytes came from the disk, or that has waited for somebody.
     Then {
-        /// The kind of the records that it may gather: whether nobody waits for its answer. `None` where it gathers none.
+        /// The kind of the records that it may gather: whether nobody waits for its answer. `None`
+        /// where it gathers none.
         is_oneway: Option<bool>,
         then: Then,
     },
@@ -78,7 +79,8 @@ impl Inbox {
         self.waiter.is_gone()
     }
 
-    /// For an answer that will be pushed: until the debt is dropped, a connection that drains waits for it.
+    /// For an answer that will be pushed: until the debt is dropped, a connection that drains waits
+    /// for it.
     pub(crate) fn owe(&self) -> Debt<Work> {
         self.waiter.owe()
     }
@@ -91,7 +93,8 @@ impl Inbox {
         self.let_go.push(replies, || self.note());
     }
 
-    /// Puts the rest of what was taken back in front of what has come since, without a note: the caller sees to it that the task comes back.
+    /// Puts the rest of what was taken back in front of what has come since, without a note: the
+    /// caller sees to it that the task comes back.
     pub(crate) fn put_back(&self, rest: impl Iterator<Item = Errand>) {
         self.errands.put_back(rest);
     }

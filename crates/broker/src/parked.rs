@@ -50,7 +50,8 @@ pub(crate) struct Asked {
     pub(crate) commit_offset: Option<i64>,
 }
 
-/// A question to the client of a connection, and the pulls that wait for what it says of its subscriptions.
+/// A question to the client of a connection, and the pulls that wait for what it says of its
+/// subscriptions.
 pub(crate) struct Question {
     pub(crate) group: Arc<str>,
     pub(crate) pulls: Vec<LatePull>,
@@ -67,6 +68,9 @@ pub(crate) struct LatePull {
     /// That it waits is counted.
     pub(crate) _aside: Aside,
 }
+
+/// Places of a connection that are kept, whatever is free.
+const PLACES_KEPT: usize = 64;
 
 /// Things under numbers, which are used again. The limits on parked requests bound it.
 pub(crate) struct Slots<T> {
@@ -110,7 +114,31 @@ impl<T> Slots<T> {
         let Place::Held(thing) = std::mem::replace(place, Place::Free(self.free)) else { return None };
         self.free = Some(slot.0);
         self.held -= 1;
+        if self.held < self.places.len() / 4 && self.places.len() > PLACES_KEPT {
+            self.shrink();
+        }
         Some(thing)
+    }
+
+    /// Gives back the free places behind the last one that is held: one parked request need not
+    /// keep the memory of a hundred thousand.
+    fn shrink(&mut self) {
+        let last = self.places.iter().rposition(|place| matches!(place, Place::Held(_)));
+        let count = last.map_or(0, |last| last + 1);
+        // A place that is held far behind keeps the others; it is looked for again once as many
+        // more are free.
+        if count > self.places.len() / 2 {
+            return;
+        }
+        self.places.truncate(count);
+        self.places.shrink_to_fit();
+        self.free = None;
+        for (number, place) in (0..).zip(&mut self.places) {
+            if matches!(place, Place::Free(_)) {
+                *place = Place::Free(self.free);
+                self.free = Some(number);
+            }
+        }
     }
 
     /// Gives the memory back, if nothing is here.
@@ -139,5 +167,21 @@ mod tests {
         assert_eq!(slots.take(Slot(7)), None);
         slots.rest();
         assert_eq!(slots.places.capacity(), 0);
+    }
+
+    #[test]
+    fn one_that_stays_does_not_keep_the_places_of_all_that_were_there() {
+        let mut slots = Slots::new();
+        let all: Vec<Slot> = (0..10_000).map(|number| slots.put(number)).collect();
+        let (first, middle) = (all[0], all[10]);
+        for slot in all.iter().filter(|slot| **slot != first && **slot != middle) {
+            assert_eq!(slots.take(*slot), Some(slot.0));
+        }
+        assert!(slots.places.capacity() <= 4 * PLACES_KEPT, "{}", slots.places.capacity());
+        let more: Vec<Slot> = (0..500).map(|number| slots.put(20_000 + number)).collect();
+        assert_eq!(more.iter().map(|slot| slot.0).collect::<std::collections::BTreeSet<_>>().len(), 500);
+        assert!(!more.contains(&first) && !more.contains(&middle));
+        assert_eq!((slots.take(first), slots.take(middle)), (Some(0), Some(10)));
+        assert!(more.iter().zip(20_000..).all(|(slot, number)| slots.take(*slot) == Some(number)));
     }
 }

@@ -1,4 +1,5 @@
-//! Sends that share a request, as those see them who answer them: the answers gather, and the last one writes the reply.
+//! Sends that share a request, as those see them who answer them: the answers gather, and the last
+//! one writes the reply.
 
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
-//! Sends of one connection that are gathered and not appended yet: their records, and how each is answered.
+//! Sends of one connection that are gathered and not appended yet: their records, and how each is
+//! answered.
 //!
-//! A receipt is data. `append.rs` writes the records; the answers are written there, or by `acknowledgements.rs` after a flush.
+//! A receipt is data. `append.rs` writes the records; the answers are written there, or by
+//! `acknowledgements.rs` after a flush.
 
 use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
@@ -24,7 +26,8 @@ use crate::state::topics::logical::Logical;
 use crate::state::topics::mapping::Mapping;
 use crate::waiting::hold::{Lane, ParkedPull};
 
-/// A burst of sends is appended at the latest when it has gathered this much: what is not appended cannot be answered.
+/// A burst of sends is appended at the latest when it has gathered this much: what is not appended
+/// cannot be answered.
 const GATHERED_BYTES_MAX: usize = 4 << 20;
 /// And this many records.
 const GATHERED_RECORDS_MAX: usize = 4096;
@@ -33,7 +36,8 @@ const GATHERED_RECORDS_MAX: usize = 4096;
 pub(crate) enum Kind {
     /// One message.
     Send,
-    /// One message that waits for its time: its text is the unique key, a line break and the handle that takes it back.
+    /// One message that waits for its time: its text is the unique key, a line break and the handle
+    /// that takes it back.
     Timer,
     /// Several, with one answer.
     Batch,
@@ -41,9 +45,11 @@ pub(crate) enum Kind {
     InnerBatch,
     /// A timer message is taken back (370).
     Recall,
-    /// What is answered with a code alone: a message that a consumer gave back (36), the end of a transaction (37).
+    /// What is answered with a code alone: a message that a consumer gave back (36), the end of a
+    /// transaction (37).
     Plain,
-    /// The reply to a request (324): its answer is about the push to whom it is for, whatever becomes of the record.
+    /// The reply to a request (324): its answer is about the push to whom it is for, whatever
+    /// becomes of the record.
     Reply,
 }
 
@@ -56,13 +62,15 @@ pub(crate) struct Receipt {
     pub(crate) queue_id: i32,
     /// Which records of the batch.
     pub(crate) records: Range<usize>,
-    /// Where the unique key stands among the receipts' text; for a reply, why it did not get to whom it is for.
+    /// Where the unique key stands among the receipts' text; for a reply, why it did not get to
+    /// whom it is for.
     pub(crate) text: Range<usize>,
     /// Is answered when its records have come to this stage.
     pub(crate) stage: Stage,
     /// Its name in the window of repeated sends.
     pub(crate) claim: Option<Arc<str>>,
-    /// It is for a part of a request, of which there are several: `None` where a receipt is made, and filled in by [`Receipts::push`].
+    /// It is for a part of a request, of which there are several: `None` where a receipt is made,
+    /// and filled in by [`Receipts::push`].
     pub(crate) part: Option<Part>,
 }
 
@@ -71,9 +79,11 @@ pub(crate) struct Receipt {
 pub(crate) struct Receipts {
     pub(crate) list: Vec<Receipt>,
     text: String,
-    /// Of sends to static topics: the first record of each, and the logical queue that its answer speaks of.
+    /// Of sends to static topics: the first record of each, and the logical queue that its answer
+    /// speaks of.
     logical: Vec<(usize, Logical)>,
-    /// Mappings by which messages that waited were given their queues: held until all of this is stored.
+    /// Mappings by which messages that waited were given their queues: held until all of this is
+    /// stored.
     held: Vec<Arc<Mapping>>,
     /// The latest stage that one of them asks for.
     pub(crate) stage: Stage,
@@ -87,7 +97,8 @@ impl Receipts {
         self.part = Some(part);
     }
 
-    /// The part that was begun, for whoever answers it; nothing if its receipt has it already, or if there is none.
+    /// The part that was begun, for whoever answers it; nothing if its receipt has it already, or
+    /// if there is none.
     pub(crate) fn take_part(&mut self) -> Option<Part> {
         self.part.take()
     }
@@ -145,14 +156,16 @@ impl Receipts {
     /// What a producer is told of the queue and offset of its message.
     fn place_of(&self, receipt: &Receipt, first: &Landed) -> (i32, i64) {
         let physical = first.queue_offset as i64;
-        // Nearly always empty. In the order of the records, because receipts are gathered in that order.
+        // Nearly always empty. In the order of the records, because receipts are gathered in that
+        // order.
         match self.logical.binary_search_by_key(&receipt.records.start, |(first, _)| *first) {
             Ok(at) => (self.logical[at].1.queue_id(), self.logical[at].1.offset(physical)),
             Err(_) => (receipt.queue_id, physical),
         }
     }
 
-    /// Takes all of it, for a burst that waits. The next one is expected to be of its size, and need not grow to it step by step.
+    /// Takes all of it, for a burst that waits. The next one is expected to be of its size, and
+    /// need not grow to it step by step.
     pub(crate) fn take(&mut self) -> Receipts {
         let (list, text) = (Vec::with_capacity(self.list.len()), String::with_capacity(self.text.len()));
         std::mem::replace(self, Receipts { list, text, ..Receipts::default() })
@@ -268,7 +281,8 @@ impl Receipts {
     }
 }
 
-/// What the sender of a reply is told of the push; an empty `failure` says that the reply got there.
+/// What the sender of a reply is told of the push; an empty `failure` says that the reply got
+/// there.
 pub(crate) fn outcome(failure: &str) -> (ResponseCode, Option<&str>) {
     if failure.is_empty() { (ResponseCode::Success, None) } else { (ResponseCode::SystemError, Some(failure)) }
 }
@@ -300,7 +314,8 @@ pub(crate) enum Counted {
     Dead { group: Arc<str>, topic: Arc<Topic> },
 }
 
-/// An end of a transaction that is in a batch: which half message, and which record of the batch says so.
+/// An end of a transaction that is in a batch: which half message, and which record of the batch
+/// says so.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ending {
     pub(crate) half_offset: u64,
@@ -375,7 +390,8 @@ impl Sends {
         })
     }
 
-    /// Whether what is gathered waits for answers and this does not, or the other way round: they wait for room in different ways.
+    /// Whether what is gathered waits for answers and this does not, or the other way round: they
+    /// wait for room in different ways.
     pub(crate) fn is_of_another_kind(&self, is_oneway: bool) -> bool {
         self.receipts.list.last().is_some_and(|last| last.reply_to.is_oneway != is_oneway)
     }
@@ -397,7 +413,8 @@ impl Sends {
 
     /// Notes a queue that the batch touches.
     pub(crate) fn touch(&mut self, lane: Arc<Lane>) {
-        // Producers send in runs to the same few queues, and waking one twice costs a look at a counter: no set is needed.
+        // Producers send in runs to the same few queues, and waking one twice costs a look at a
+        // counter: no set is needed.
         if !self.lanes.iter().rev().take(8).any(|known| Arc::ptr_eq(known, &lane)) {
             self.lanes.push(lane);
         }

@@ -149,7 +149,8 @@ impl Broker {
         }
     }
 
-    /// Answers one request, on the thread that its row in [`protocol::code::REQUESTS`] names. `code` is none if there is no such row.
+    /// Answers one request, on the thread that its row in [`protocol::code::REQUESTS`] names.
+    /// `code` is none if there is no such row.
     pub(crate) fn answer(
         &self,
         session: &mut Session,

@@ -219,7 +219,7 @@ impl Session {
     /// Drops what the connection has parked, and what it was woken for, when it ends.
     pub(crate) fn forget(mut self, broker: &Broker) {
         broker.hold.forget(&self.inbox.waiter);
-        // What is undone goes first: others may be woken for it.
+        // Undone work goes first: others may be woken for it.
         self.parked = Slots::new();
         self.inbox.take(&mut self.errands);
         self.errands = Vec::new();

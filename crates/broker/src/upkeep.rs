@@ -44,8 +44,8 @@ pub(crate) fn start(broker: &Arc<Broker>) {
     register::start(broker);
 }
 
-/// Ends the tasks, and does a last time what they did. Nobody is served any more. An error if `config/*.json` are behind the journal then:
-/// another broker would go on with what they say.
+/// Ends the tasks, and does a last time what they did. Nobody is served any more. An error if
+/// `config/*.json` are behind the journal then: another broker would go on with what they say.
 pub(crate) async fn stop(broker: &Broker) -> Result<(), ExchangeError> {
     register::unregister(broker).await;
     broker.upkeep.end("upkeep").await;

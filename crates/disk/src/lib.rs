@@ -1,8 +1,10 @@
 //! The file system as a seam, its layers, and the threads that wait for it.
 //!
-//! [`Disk`] is all that a crate may do to files other than through a mapping; [`RealDisk`] is the machine's own. Layers stand before it:
-//! [`Unsynced`] marks a sync that failed, [`governed`] keeps what files occupy in memory within a budget, [`Unchanged`] changes nothing.
-//! [`worker`] starts and calls threads, [`turns`] lets the simulator order them, and a [`Watermark`] says how far something has come.
+//! [`Disk`] is all that a crate may do to files other than through a mapping; [`RealDisk`] is the
+//! machine's own. Layers stand before it: [`Unsynced`] marks a sync that failed, [`governed`] keeps
+//! what files occupy in memory within a budget, [`Unchanged`] changes nothing. [`worker`] starts
+//! and calls threads, [`turns`] lets the simulator order them, and a [`Watermark`] says how far
+//! something has come.
 
 mod governed;
 pub mod pages;

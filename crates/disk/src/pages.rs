@@ -11,7 +11,8 @@ const PAGE: u64 = 4096;
 /// `mincore` answers a byte a page: so many bytes of a file are asked for at once.
 const ASKED_AT_ONCE: u64 = 256 << 20;
 
-/// The kernel drops a large page as a whole or not at all, so each stretch begins a little before the end of the last one.
+/// The kernel drops a large page as a whole or not at all, so each stretch begins a little before
+/// the end of the last one.
 pub const OVERLAP: u64 = 2 << 20;
 
 /// Pages of a stretch of a file that are in memory, in bytes.

@@ -1,4 +1,5 @@
-//! Turns: the threads below the broker, one at a time, in an order that a seed decides. For the simulator.
+//! Turns: the threads below the broker, one at a time, in an order that a seed decides. For the
+//! simulator.
 //!
 //! Otherwise the machine decides when a thread runs. Whoever [takes charge](Turns::enter) of its own thread decides it for all threads that this one
 //! starts, and that those start: such a thread runs when it is given a turn, until it waits (for a call, for a time, for another thread, in a
@@ -305,7 +306,8 @@ impl Joins {
     }
 }
 
-/// A thread that [`worker`](crate::worker) started. As a `JoinHandle`, but whoever joins it lets others have their turns.
+/// A thread that [`worker`](crate::worker) started. As a `JoinHandle`, but whoever joins it lets
+/// others have their turns.
 pub struct Handle {
     thread: JoinHandle<()>,
     seat: Option<Arc<Seat>>,

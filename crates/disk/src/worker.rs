@@ -1,4 +1,5 @@
-//! Threads of their own, as the store's and the journal's: how they are started, called and stopped.
+//! Threads of their own, as the store's and the journal's: how they are started, called and
+//! stopped.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering, fence};

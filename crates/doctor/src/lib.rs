@@ -2,7 +2,8 @@
 //!
 //! `checks.rs` is the table of checks, `patient.rs` what they look at. A check reads and judges; it changes nothing. `fix.rs` writes
 //! what findings name, if it is told to. What the kernel tells is read below a root folder (`host.rs`), so that tests bring a machine
-//! of files. `watch` shows rates on one screen. [`profile`] is `gantry profile`: where a running server spends its processor time.
+//! of files. `watch` shows rates on one screen. [`profile`] is `gantry profile`: where a running
+//! server spends its processor time.
 
 #![deny(clippy::print_stdout, clippy::print_stderr, reason = "both panic when their reader has gone: env::say")]
 

@@ -19,12 +19,13 @@ pub struct Change<'a> {
 
 /// Whoever holds a table's state.
 ///
-/// Two rules make a snapshot that is taken beside ongoing changes complete. The owner changes its state first and calls
-/// [`Journal::put`](crate::Journal::put) after that. And of two changes of one key, that which the state keeps is put last: change and put are one
-/// step under whatever guards the key.
+/// Two rules make a snapshot that is taken beside ongoing changes complete. The owner changes its
+/// state first and calls [`Journal::put`](crate::Journal::put) after that. And of two changes of
+/// one key, that which the state keeps is put last: change and put are one step under whatever
+/// guards the key.
 pub trait Table: Send + Sync {
-    /// Shows each entry once; entries that change meanwhile, before or after. Each call of `show` may write to the device,
-    /// so no lock that a request needs may be held across it.
+    /// Shows each entry once; entries that change meanwhile, before or after. Each call of `show`
+    /// may write to the device, so no lock that a request needs may be held across it.
     fn for_each(&self, show: &mut dyn FnMut(&[u8], &[u8]));
 }
 

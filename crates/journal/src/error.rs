@@ -3,7 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What helps where a journal is not whole. Nothing is mended by itself then: to go on would be to forget what was acknowledged.
+/// What helps where a journal is not whole. Nothing is mended by itself then: to go on would be to
+/// forget what was acknowledged.
 pub const REMEDY: &str = "put the folder journal back from a copy; or move it away, and a start takes config/*.json as they were last written";
 
 /// Why a journal cannot be opened or closed.

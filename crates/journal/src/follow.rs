@@ -1,7 +1,9 @@
-//! The way of a second machine through a journal: bundles in order from a position on, a snapshot first where one has passed it.
+//! The way of a second machine through a journal: bundles in order from a position on, a snapshot
+//! first where one has passed it.
 //!
-//! A [`Follower`] reads the files that the journal writes anyway. It holds one open file, a stretch of it and one bundle, however far
-//! behind it is, and takes no lock of the journal. It goes up to `written` and no further.
+//! A [`Follower`] reads the files that the journal writes anyway. It holds one open file, a stretch
+//! of it and one bundle, however far behind it is, and takes no lock of the journal. It goes up to
+//! `written` and no further.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -18,7 +20,8 @@ use crate::journal::{Journal, Shared};
 const STRETCH_BYTES: usize = 64 << 10;
 /// Capacity that the buffer of a bundle keeps.
 const BUFFER_BYTES: usize = 256 << 10;
-/// Looks for the file to go on with. One fails only where a snapshot has removed what was just listed.
+/// Looks for the file to go on with. One fails only where a snapshot has removed what was just
+/// listed.
 const LOOKS_MAX: usize = 8;
 
 /// Why a journal cannot be followed.
@@ -42,7 +45,7 @@ pub enum FollowError {
 pub enum PartOf {
     /// A bundle: a crash leaves all of it or nothing.
     Bundle,
-    /// A snapshot. What the follower had before its first part is void.
+    /// A snapshot. It takes the place of all that the follower had before its first part.
     Snapshot {
         /// It begins.
         is_first: bool,
@@ -76,7 +79,7 @@ impl<'a> Part<'a> {
 /// Reads a journal in the order of its changes; see the module.
 pub struct Follower {
     shared: Arc<Shared>,
-    /// What was handed out ends here.
+    /// The end of all that was handed out.
     position: u64,
     whole_from: u64,
     /// None: the file to go on with is to be looked for.
@@ -98,25 +101,27 @@ impl Journal {
 }
 
 impl Follower {
-    /// What was handed out ends here. There is more when [`Journal::written`] is above it.
+    /// The end of all that was handed out. There is more when [`Journal::written`] is above it.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// A snapshot may have a change that was put while it was taken, and not what was put together with it. At positions from here on
-    /// the tables are those that the journal has there.
+    /// A snapshot may have a change that was put while it was taken, and not what was put together
+    /// with it. At positions from here on the tables are those that the journal has there.
     pub fn whole_from(&self) -> u64 {
         self.whole_from
     }
 
-    /// The next part; none if all that is safe was handed out. May wait for the device. After an error the same is tried again.
+    /// The next part; none if all that is safe was handed out. May wait for the device. After an
+    /// error the same is tried again.
     pub fn next_part(&mut self) -> Result<Option<Part<'_>>, FollowError> {
         let Some((of, position)) = self.step()? else { return Ok(None) };
         Ok(Some(Part { of, position, entries: &self.entries }))
     }
 
     fn step(&mut self) -> Result<Option<(PartOf, u64)>, JournalError> {
-        // Ends with a part, an error, or behind all that is safe. Every other turn passes a bundle or comes to a later file.
+        // Ends with a part, an error, or behind all that is safe. Every other turn passes a bundle
+        // or comes to a later file.
         loop {
             // Before the file is read: a bundle that ends at or below it is complete there.
             let safe = self.shared.written.get();
@@ -172,8 +177,8 @@ impl Follower {
         }
     }
 
-    /// Opens the file with which it goes on: the newest snapshot if that has passed the position, else the last journal that begins at or
-    /// before it.
+    /// Opens the file with which it goes on: the newest snapshot if that has passed the position,
+    /// else the last journal that begins at or before it.
     fn seek(&self) -> Result<Opened, JournalError> {
         let mut looks = 0;
         loop {
@@ -181,6 +186,8 @@ impl Follower {
             match self.look() {
                 Err(JournalError::Disk { source, .. }) if source.kind() == ErrorKind::NotFound && looks < LOOKS_MAX => {
                 }
+                // A snapshot has come while the folder was listed, and old files have gone.
+                Err(JournalError::Missing { .. }) if looks < LOOKS_MAX => {}
                 found => return found,
             }
         }
@@ -228,7 +235,7 @@ impl Opened {
     fn read(&mut self, entries: &mut Vec<u8>) -> Result<Option<Head>, JournalError> {
         entries.clear();
         entries.shrink_to(BUFFER_BYTES);
-        // What was read before the bundle was written is read again, once.
+        // A stretch that was read before the bundle was written is read again, once.
         for _ in 0..2 {
             if let Some((head, payload)) = self.front.bundle(self.at)? {
                 entries.extend_from_slice(payload);

@@ -35,7 +35,8 @@ impl Front {
         Ok(Front { file, path: path.to_owned(), len, at: 0, stretch: Vec::new(), step })
     }
 
-    /// Forgets what was read: the file may have grown or changed from byte `at` on. Not before one that was asked for earlier.
+    /// Forgets what was read: the file may have grown or changed from byte `at` on. Not before one
+    /// that was asked for earlier.
     pub(super) fn renew(&mut self, at: u64) -> Result<(), JournalError> {
         self.len = self.file.len().map_err(|source| JournalError::disk("read", &self.path, source))?;
         self.at = at;

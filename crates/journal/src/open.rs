@@ -62,10 +62,12 @@ impl Journal {
             writer::begin_file(&*disk, dir, end.start)?;
         }
         let file = disk.open(&path, OpenHow::Write).map_err(failed("open"))?;
-        // What a process before us wrote may be in the kernel only. From here on everything below `position` is safe. What no sync brings, since one has
-        // failed before, was written again by whoever opens the store.
+        // What a process before us wrote may be in the kernel only. From here on everything below
+        // `position` is safe. What no sync brings, since one has failed before, was written again
+        // by whoever opens the store.
         file.sync_data().map_err(failed("sync"))?;
-        // It was read, and left by a process before us perhaps. A hint: what stays costs memory, not bytes.
+        // It was read, and left by a process before us perhaps. A hint: what stays costs memory,
+        // not bytes.
         let _ = file.forget_cached(0, end.at);
 
         let gauges = Gauges::default();
@@ -172,10 +174,11 @@ impl JournalLook {
     }
 }
 
-/// Looks for the journal of a store that is known to have had one, before it is opened. Says whether its folder is there; an error if
-/// that has no file of it.
+/// Looks for the journal of a store that is known to have had one, before it is opened. Says
+/// whether its folder is there; an error if that has no file of it.
 ///
-/// A folder that is moved away means to begin anew. One without a file that was begun is what an accident leaves.
+/// A folder that is moved away means to begin anew. One without a file that was begun is what an
+/// accident leaves.
 pub fn expect(dir: &Path, disk: &dyn Disk) -> Result<bool, JournalError> {
     let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else { return Ok(true) };
     let beside = disk.list(parent).map_err(|source| JournalError::disk("list", parent, source))?;

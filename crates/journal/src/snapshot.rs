@@ -1,9 +1,11 @@
 //! Taking a snapshot, on a thread of its own beside the journal's, so that no change waits for it.
 //!
 //! It is fuzzy: the owners are asked while changes go on. The journal was begun anew at the snapshot's position before, every
-//! change at or below it is in the owners' state (see [`Table`](crate::Table)), and those above are replayed over it; they are
-//! absolute, so it does not matter which of them the snapshot has already. But it must not have one that the journal on the device has
-//! not: a loss of power would leave that one and take others which belong to it. So it gets its name when the journal has come as far.
+//! change at or below it is in the owners' state (see [`Table`](crate::Table)), and those above are
+//! replayed over it; they are absolute, so it does not matter which of them the snapshot has
+//! already. But it must not have one that the journal on the device has not: a loss of power would
+//! leave that one and take others which belong to it. So it gets its name when the journal has come
+//! as far.
 
 use std::io;
 use std::sync::Arc;

@@ -249,7 +249,8 @@ impl Names {
         }
     }
 
-    /// Answers what waits for nothing, on the thread that its row in [`protocol::code::REQUESTS`] names.
+    /// Answers what waits for nothing, on the thread that its row in [`protocol::code::REQUESTS`]
+    /// names.
     pub(crate) fn answer_here(
         &self,
         code: RequestCode,

@@ -1,7 +1,8 @@
 //! The binary in trouble of several kinds while it works: what it says of why throughput fell.
 //!
 //! `strace` delays what the kernel would do at once; it counts the calls of each thread by itself. Nothing from outside makes appends wait for each
-//! other's lock and for nothing else, so that cause is played in `crates/broker/src/state/falls.rs` only.
+//! other's lock and for nothing else, so that cause is played in `crates/broker/src/state/falls.rs`
+//! only.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests fail by panicking")]
 

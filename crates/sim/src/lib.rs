@@ -3,8 +3,8 @@
 //! A seed decides everything: what is sent, when time passes, in which order the store's threads have their turns, when the power fails, and which
 //! sectors and names the device had by then. The code is the one that serves; what it is given is simulated: the clock and, if asked for, which rare
 //! branches are taken (`env`), the file system
-//! ([`disk`]), and the order of threads (`disk::turns`). What must hold is in [`log_run`] and the runs beside it, and what is wrong has a
-//! [`verdict`].
+//! ([`disk`]), and the order of threads (`disk::turns`). What must hold is in [`log_run`] and the
+//! runs beside it, and what is wrong has a [`verdict`].
 
 pub mod broker_run;
 pub mod disk;

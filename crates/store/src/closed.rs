@@ -32,7 +32,7 @@ impl Closed {
         journal.put(TABLE, KEY, fields.as_flattened());
     }
 
-    /// What was remembered holds no more.
+    /// The note of the last stop holds no more.
     pub fn forget(journal: &Journal) {
         journal.delete(TABLE, KEY);
     }

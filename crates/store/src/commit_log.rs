@@ -256,8 +256,9 @@ impl CommitLog {
         outcome.map(|()| end >= self.call_at.load(Ordering::Relaxed))
     }
 
-    /// Puts bytes of another log, as they are, where this one ends: whole records, or the blank end of the tail's file. While nothing else can be
-    /// appended, `derive` puts what follows from them; it is not called if nothing was put. Says whether the `segments` thread should look.
+    /// Puts bytes of another log, as they are, where this one ends: whole records, or the blank end
+    /// of the tail's file. While nothing else can be appended, `derive` puts what follows from
+    /// them; it is not called if nothing was put. Says whether the `segments` thread should look.
     pub fn append_raw<const POOLED: bool>(
         &self,
         at: u64,

@@ -138,7 +138,7 @@ impl Note {
             Some(note) => Ok(Some(note)),
             None => Err(StoreError::Malformed {
                 path,
-                why: "does not say where the log is to be cut; remove it to keep the log as it is".to_owned(),
+                why: "does not say where the log is to be cut, which may have begun: what went is in cut/; remove it to go on with the log as it is now".to_owned(),
             }),
         }
     }
@@ -231,7 +231,7 @@ impl Cut {
                 ..*marks
             })?;
         }
-        // A start after a crash would hold the queues against it.
+        // It says where queues of the longer log ended.
         Closed::forget(journal);
         let path = root.join(FILE);
         let removed = disk.remove(&path).and_then(|()| disk.sync_dir(&root));

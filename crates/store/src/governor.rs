@@ -2,8 +2,9 @@
 //!
 //! `shares.rs` says what each consumer gets. The log is the thread `governor`'s work: it drops what lies behind the hot window once that is
 //! on the device, and the thread `segments` makes nothing ready beyond the log's share, so that senders wait rather than memory grows. What
-//! is read from the device is bounded where it is read (`cold.rs`), the other files where they are opened (`disk/governed.rs`). `count.rs` counts what
-//! is really there, and whatever is too much is dropped, oldest first.
+//! is read from the device is bounded where it is read (`cold.rs`), the other files where they are
+//! opened (`disk/governed.rs`). `count.rs` counts what is really there, and whatever is too much is
+//! dropped, oldest first.
 
 mod cold;
 mod count;

@@ -210,7 +210,8 @@ pub(crate) fn commit(shared: &Shared) {
         segment.publish(end);
         // First the buffer, then the end: who found the pool full waits for the end.
         pool.give_back(bytes, count);
-        // Before the end: whoever hears that it is written may see it. And after it: the mode may have changed between.
+        // Before the end: a waiter that hears that it is written may see it. And after it: the mode
+        // may have changed between.
         shared.confirmed.raise_written(end);
         log.end.advance(end);
         shared.confirmed.raise_written(end);

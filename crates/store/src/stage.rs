@@ -1,12 +1,13 @@
 //! The stages that a record reaches, and the watermark of all that the mode asks for.
 //!
-//! Appends, the threads `commit` and `flush`, and the code that hears from replicas raise the stages. Each raises `confirmed` afterwards, without a lock.
+//! Appends, the threads `commit` and `flush`, and the code that hears from replicas raise the
+//! stages. Each raises `confirmed` afterwards, without a lock.
 
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use disk::Watermark;
 
-/// How far a record has come. What waits for several stages waits for the latest of them.
+/// How far a record has come. A wait for several stages is a wait for the latest of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// In the kernel's hands: it survives the end of the process.
@@ -29,8 +30,8 @@ pub(crate) const REPLICAS: u8 = 2;
 
 /// What the mode asks for at this moment, and how far all of that holds.
 ///
-/// `mark` only grows: what consumers could see stays visible when the mode changes. After a change to SYNC_FLUSH it stands still until the
-/// device has come so far.
+/// `mark` only grows: what consumers could see stays visible when the mode changes. After a change
+/// to SYNC_FLUSH it stands still until the device has come so far.
 pub(crate) struct Confirmed {
     /// SeqCst: see `raise`.
     asked: AtomicU8,
@@ -61,7 +62,8 @@ impl Confirmed {
         }
     }
 
-    /// Asks for it from now on, or no more, and says whether that is a change. [`Confirmed::raise`] follows.
+    /// Asks for it from now on, or no more, and says whether that is a change. [`Confirmed::raise`]
+    /// follows.
     pub fn ask(&self, bit: u8, is_asked: bool) -> bool {
         let before = if is_asked {
             self.asked.fetch_or(bit, Ordering::SeqCst)
@@ -80,16 +82,19 @@ impl Confirmed {
 
     /// The log is flushed or replicated further, or something else is asked for.
     pub fn raise(&self, written: &Watermark, flushed: &Watermark) {
-        // Pairs with itself, and with the SeqCst in `raise_written`: of two threads that have each raised a stage, or changed the mode, the
-        // later one sees both. With anything weaker each could miss the other, and the mark would stay too low.
+        // Pairs with itself, and with the SeqCst in `raise_written`: of two threads that have each
+        // raised a stage, or changed the mode, the later one sees both. With anything weaker each
+        // could miss the other, and the mark would stay too low.
         fence(Ordering::SeqCst);
         self.raise_to(written.get(), flushed.get());
     }
 
-    /// The same with stages that are known, also before their watermarks say so: whoever hears of a stage finds the mark raised. As the mode
-    /// may change between, [`Confirmed::raise`] follows.
+    /// The same with stages that are known, also before their watermarks say so: a waiter that
+    /// hears of a stage finds the mark raised. As the mode may change between, [`Confirmed::raise`]
+    /// follows.
     pub fn raise_to(&self, written: u64, flushed: u64) {
-        // First the stages, then the mode: a mode that asks for less was in force when the log had come so far.
+        // First the stages, then the mode: a mode that asks for less was in force when the log had
+        // come so far.
         let replicated = self.replicated.get();
         let asked = self.asked.load(Ordering::SeqCst);
         let own = if asked & DEVICE == 0 { written } else { flushed };

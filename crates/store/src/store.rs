@@ -223,13 +223,14 @@ impl Store {
         &self.shared.confirmed.replicated
     }
 
-    /// What consumers may see: the least of what the mode asks for, so that no crash which the mode promises to survive takes it back. It never
-    /// goes back, also when the mode changes.
+    /// What consumers may see: the least of what the mode asks for, so that no crash which the mode
+    /// promises to survive takes it back. It never goes back, also when the mode changes.
     pub fn confirmed(&self) -> &Watermark {
         &self.shared.confirmed.mark
     }
 
-    /// What an acknowledgement that asks for this stage waits for. For replicas that is all that the mode asks for.
+    /// What an acknowledgement that asks for this stage waits for. For replicas that is all that
+    /// the mode asks for.
     pub fn mark(&self, stage: Stage) -> &Watermark {
         match stage {
             Stage::Written => self.written(),
@@ -238,8 +239,9 @@ impl Store {
         }
     }
 
-    /// Enough replicas have the log up to `end`. Lower than before: changes nothing. A place that is not written yet is no replica's: nothing
-    /// changes then either, and the error is the end of what is written.
+    /// Enough replicas have the log up to `end`. Lower than before: changes nothing. A place that
+    /// is not written yet is no replica's: nothing changes then either, and the error is the end of
+    /// what is written.
     pub fn replicated_to(&self, end: LogOffset) -> Result<(), LogOffset> {
         let written = self.written().get();
         if end.0 > written {
@@ -250,7 +252,8 @@ impl Store {
         Ok(())
     }
 
-    /// From now on written records count as safe only when enough replicas have them, or whether they have them or not.
+    /// From now on written records count as safe only when enough replicas have them, or whether
+    /// they have them or not.
     pub fn wait_for_replicas(&self, is_asked: bool) {
         if self.shared.confirmed.ask(REPLICAS, is_asked) {
             self.shared.confirm();

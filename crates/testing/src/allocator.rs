@@ -1,5 +1,5 @@
-//! An allocator that counts. A test that counts is alone in its binary, and puts it in the place of the usual one:
-//! `#[global_allocator] static ALLOCATOR: Counting = Counting;`.
+//! An allocator that counts. A test that counts is alone in its binary, and puts it in the place of
+//! the usual one: `#[global_allocator] static ALLOCATOR: Counting = Counting;`.
 #![allow(unsafe_code, reason = "an allocator is unsafe to write, and this one counts only")]
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,7 +1,9 @@
-//! Shared by tests and benches, and by nothing else: other crates name it under `[dev-dependencies]` only.
+//! Shared by tests and benches, and by nothing else: other crates name it under
+//! `[dev-dependencies]` only.
 //!
-//! [`imports`] and [`circles`] read our own source, [`allocator`] counts allocations. With the feature `broker` there are brokers to ask: `running`
-//! behind a port and on a device with faults, `warm` with one connection and no socket, `served` with the threads of a server.
+//! [`imports`] and [`circles`] read our own source, [`allocator`] counts allocations. With the
+//! feature `broker` there are brokers to ask: `running` behind a port and on a device with faults,
+//! `warm` with one connection and no socket, `served` with the threads of a server.
 
 pub mod allocator;
 pub mod circles;

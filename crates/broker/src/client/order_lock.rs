@@ -17,7 +17,8 @@ const BROKER_NAME_MAX: usize = 255;
 pub(crate) fn lock(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let LockBatch { client_id, consumer_group, mq_set, only_this_broker: _ } = body(request)?;
     check_names(&consumer_group, &client_id, &mq_set)?;
-    // Without replicas this broker's word is all there is, whatever the client says of other brokers.
+    // Without replicas this broker's word is all there is, whatever the client says of other
+    // brokers.
     let lock_ok_mq_set = broker.order_locks.lock(&consumer_group, &client_id, mq_set);
     reply_json(request, out, &LockBatchReply { lock_ok_mq_set });
     Ok(())

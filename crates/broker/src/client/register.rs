@@ -86,7 +86,8 @@ pub(crate) fn start(broker: &Arc<Broker>) {
     }
 }
 
-/// Ends them, and tells every name server that this broker goes. Once. A name server that does not answer will notice by itself.
+/// Ends them, and tells every name server that this broker goes. Once. A name server that does not
+/// answer will notice by itself.
 pub(crate) async fn unregister(broker: &Broker) {
     if !broker.registering.end("registration").await {
         return;

@@ -1,4 +1,5 @@
-//! The task that delivers delayed messages of all levels. It sleeps until the next head is due, and without end when nothing waits.
+//! The task that delivers delayed messages of all levels. It sleeps until the next head is due, and
+//! without end when nothing waits.
 
 mod aside;
 
@@ -89,7 +90,8 @@ enum Prepared {
 }
 
 impl Delay {
-    /// Where the oldest message lies whose delivery is not on the device yet. Called by a thread that may wait.
+    /// Where the oldest message lies whose delivery is not on the device yet. Called by a thread
+    /// that may wait.
     pub(crate) fn needed_from(&self, broker: &Broker) -> Option<LogOffset> {
         let of_levels = self.in_use().iter().zip(0..).filter_map(|(next, level)| {
             protect::first_from(broker, names::SCHEDULE_TOPIC, level, next.load(Ordering::Acquire))

@@ -26,8 +26,9 @@ pub(super) const SCAN_FROM: u32 = u32::MAX;
 pub(crate) struct Delay {
     pub(super) topic: Arc<Topic>,
     pub(super) bell: Arc<Notify>,
-    /// By level - 1: the next offset to deliver, as far as the journal knows. For all levels that a table can have: one that the table does not
-    /// have now keeps its place for when it is there again.
+    /// By level - 1: the next offset to deliver, as far as the journal knows. For all levels that a
+    /// table can have: one that the table does not have now keeps its place for when it is there
+    /// again.
     pub(super) next: Vec<AtomicU64>,
     /// How many levels `messageDelayLevel` has.
     pub(super) levels: usize,
@@ -47,7 +48,8 @@ pub(super) struct Loaded {
     pub(super) scan_from: LogOffset,
     /// Where the log ended.
     pub(super) end: LogOffset,
-    /// Log offsets of scheduled messages that were delivered, though the journal says that they are still to be.
+    /// Log offsets of scheduled messages that were delivered, though the journal says that they are
+    /// still to be.
     pub(super) delivered: HashSet<u64>,
 }
 
@@ -74,7 +76,8 @@ impl Delay {
             }
         });
         let end = store.end();
-        // Without the entry nothing was ever delivered by us; a log that is shorter than it was has lost those deliveries.
+        // Without the entry nothing was ever delivered by us; a log that is shorter than it was has
+        // lost those deliveries.
         let scan_from = LogOffset(scan_from.unwrap_or(end.0).clamp(store.min_offset().0.min(end.0), end.0));
         let mut delivered = HashSet::new();
         let mut visit = |_: LogOffset, view: &RecordView<'_>| {
@@ -84,7 +87,8 @@ impl Delay {
             }
         };
         if let Err(error) = store.scan(scan_from, &mut visit) {
-            // Deliveries found twice are found once; reading everything costs time, believing too little costs double messages.
+            // Deliveries found twice are found once; reading everything costs time, believing too
+            // little costs double messages.
             tracing::warn!(%error, "the journal's place in the log is no record; looking for deliveries in the whole log");
             store.scan(store.min_offset(), &mut visit)?;
         }
@@ -119,8 +123,8 @@ impl Delay {
         &self.next[..self.levels]
     }
 
-    /// The next offset to deliver, by level, for those that have one: `delayOffset.json`. Also of levels that the table does not have now, as
-    /// Apache keeps them.
+    /// The next offset to deliver, by level, for those that have one: `delayOffset.json`. Also of
+    /// levels that the table does not have now, as Apache keeps them.
     pub(crate) fn offsets(&self) -> impl Iterator<Item = (i32, i64)> {
         self.next
             .iter()
@@ -156,21 +160,24 @@ impl Delay {
     }
 }
 
-/// Whether a scheduled message stands at or behind the next offset of its level. What stands before it is done with, what the log has no more
-/// is never met again, and what is no record any more is passed over when it is. Whether its body is sound is nobody's concern: it was delivered.
+/// Whether a scheduled message stands at or behind the next offset of its level. What stands before
+/// it is done with, what the log has no more is never met again, and what is no record any more is
+/// passed over when it is. Whether its body is sound is nobody's concern: it was delivered.
 fn is_still_to_deliver(store: &Store, scheduled: LogOffset, next: &[AtomicU64]) -> bool {
     let is_ahead = |view: &RecordView<'_>| {
         let level = usize::try_from(view.queue_id()).ok().filter(|_| view.topic() == names::SCHEDULE_TOPIC);
         level.and_then(|level| next.get(level)).is_some_and(|next| view.queue_offset() >= next.load(Ordering::Relaxed))
     };
-    // One that cannot be read now may be read when its turn comes: then it must be known that it was delivered.
+    // One that cannot be read now may be read when its turn comes: then it must be known that it
+    // was delivered.
     let Ok(found) = store.about_record_cold(scheduled, is_ahead) else { return true };
     found.unwrap_or(false)
 }
 
 impl Table for Delay {
     fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        // The place to read from first: read after the levels, it could lie behind a delivery that they do not include.
+        // The place to read from first: read after the levels, it could lie behind a delivery that
+        // they do not include.
         let scan_from = self.scan_from.load(Ordering::Acquire);
         for (next, level) in self.next.iter().zip(1u32..) {
             let next = next.load(Ordering::Acquire);
@@ -230,7 +237,8 @@ mod tests {
         let delivered = delay.loaded.lock().take().unwrap().delivered;
         assert_eq!(delivered.into_iter().collect::<Vec<_>>(), [scheduled[1].0]);
 
-        // Known to be delivered both: a start has nothing to skip, and moves its place in the log up as it goes.
+        // Known to be delivered both: a start has nothing to skip, and moves its place in the log
+        // up as it goes.
         put(&store, 1, 2);
         let delay = Delay::load(&store, &topics, 1).unwrap();
         assert!(delay.loaded.lock().take().unwrap().delivered.is_empty());

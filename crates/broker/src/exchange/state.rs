@@ -14,7 +14,8 @@ use store::Store;
 use crate::tables::{self, Keeper};
 use credit::Credit;
 
-/// Hashes that are remembered of writes that may have been cut short, beside those of the file in place and of its backup.
+/// Hashes that are remembered of writes that may have been cut short, beside those of the file in
+/// place and of its backup.
 const ATTEMPTS_KEPT: usize = 4;
 
 /// One of the files.
@@ -32,7 +33,8 @@ pub(super) enum Json {
     Conditions,
 }
 
-/// In the order in which they are taken over: of two files with offsets, the later one counts; a mapping needs its topic.
+/// In the order in which they are taken over: of two files with offsets, the later one counts; a
+/// mapping needs its topic.
 pub(super) const ALL: [Json; 9] = [
     Json::Topics,
     Json::Mappings,
@@ -71,7 +73,8 @@ pub(super) fn named(file: &[u8]) -> Option<Json> {
 pub(super) struct Known {
     /// Newest first.
     pub(super) hashes: Vec<u64>,
-    /// Of these, the file in place and its backup: never forgotten, however often replacing them fails.
+    /// Of these, the file in place and its backup: never forgotten, however often replacing them
+    /// fails.
     pub(super) in_place: Vec<u64>,
     pub(super) extras: Value,
     /// What the state looked like when it was last written.
@@ -96,7 +99,8 @@ pub(crate) struct Exchange {
     pub(super) folder: PathBuf,
     pub(super) known: Mutex<[Known; ALL.len()]>,
     pub(super) keeper: Keeper,
-    /// Bytes of files written since the start, and of these the ones that nothing had paid. Relaxed: each stands alone.
+    /// Bytes of files written since the start, and of these the ones that nothing had paid.
+    /// Relaxed: each stands alone.
     pub(super) written: AtomicU64,
     pub(super) unpaid: AtomicU64,
 }

@@ -1,4 +1,4 @@
-//! What of lite topics runs by itself: rings alarms, looks for what clients may lack, and gives
+//! The task of lite topics: it rings alarms, looks for what clients may lack, and gives
 //! what a silent client was told of to others. `life.rs` removes lite topics and subscriptions
 //! whose time is over.
 
@@ -24,7 +24,8 @@ pub(crate) use life::{forget_parent, keep};
 /// How soon a changed setting is heeded.
 const STEP: Duration = Duration::from_secs(1);
 
-/// Rings alarms, looks for what clients may lack, and gives what a silent client was told of to others, until the broker stops.
+/// Rings alarms, looks for what clients may lack, and gives what a silent client was told of to
+/// others, until the broker stops.
 pub(crate) async fn dispatch(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
     let lite = &broker.lite;
     let mut passed_on_at = broker.clock.elapsed();
@@ -56,7 +57,8 @@ pub(crate) async fn dispatch(broker: Arc<Broker>, mut stop: watch::Receiver<bool
             i64::try_from(settings.lite_event_full_dispatch_delay_time_for_wildcard_group).unwrap_or(i64::MAX),
         );
         let delay = |queues: &BTreeSet<Arc<str>>| {
-            // Appends wait meanwhile: of very many queues only the last one, which a client that gets all has no other beside.
+            // Appends wait meanwhile: of very many queues only the last one, which a client that
+            // gets all has no other beside.
             let gets_all = queues.last().is_some_and(|queue| wildcard_parent(queue).is_some());
             if gets_all { all_ms } else { client_ms }
         };
@@ -86,7 +88,8 @@ async fn ended(task: &mut Option<JoinHandle<()>>) {
     *task = None;
 }
 
-/// Tells a client of everything that there is for it. `light_queues`: all that there are, for clients that get all.
+/// Tells a client of everything that there is for it. `light_queues`: all that there are, for
+/// clients that get all.
 fn look_for<F>(broker: &Broker, behind: &Behind, light_queues: &LazyCell<Vec<Arc<str>>, F>)
 where
     F: FnOnce() -> Vec<Arc<str>>,
@@ -100,7 +103,8 @@ where
         all.extend(light_queues.iter().filter(|name| is_wanted(name)).cloned());
     }
     all.retain(|queue| has_more(broker, group, queue));
-    // What somebody has a batch of is told when that is over: it would take the places of what can be had.
+    // What somebody has a batch of is told when that is over: it would take the places of what can
+    // be had.
     all.retain(|queue| match blocked_until(broker, group, queue) {
         Some(at_ms) => {
             broker.lite.look_at(group, queue, at_ms);

@@ -3,7 +3,8 @@
 use super::state::subscriptions::Left;
 use crate::broker::Broker;
 
-/// Tells a group of a light queue, if there is something for it now; else when its open batch is over.
+/// Tells a group of a light queue, if there is something for it now; else when its open batch is
+/// over.
 pub(crate) fn offer(broker: &Broker, group: &str, queue: &str) {
     if !has_more(broker, group, queue) {
         return;

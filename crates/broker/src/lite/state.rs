@@ -99,7 +99,8 @@ impl<C: Clone> Lite<C> {
         queue
     }
 
-    /// What a client was to look into could not be: it is the next one again, or somebody else's when the client has gone.
+    /// What a client was to look into could not be: it is the next one again, or somebody else's
+    /// when the client has gone.
     pub(crate) fn put_back(&self, client: &str, group: &str, queue: Arc<str>) {
         let is_back = self.lock().put_back(client, group, &queue);
         if !is_back {
@@ -107,13 +108,15 @@ impl<C: Clone> Lite<C> {
         }
     }
 
-    /// The turn to pop a light queue. None when somebody else has it; whoever that is tells the group again.
+    /// The turn to pop a light queue. None when somebody else has it; whoever that is tells the
+    /// group again.
     pub(crate) fn claim(self: &Arc<Lite<C>>, group: &str, queue: &Arc<str>) -> Option<Turn<C>> {
         let key: Key = (Arc::from(group), Arc::clone(queue));
         self.turns.lock().take(&key).then(|| Turn { lite: Arc::clone(self), key })
     }
 
-    /// Looks at a light queue again at that time, in milliseconds: the batch that a group has of it is over then.
+    /// Looks at a light queue again at that time, in milliseconds: the batch that a group has of it
+    /// is over then.
     pub(crate) fn look_at(&self, group: &str, queue: &str, at_ms: i64) {
         let is_first = self.turns.lock().set((Arc::from(group), Arc::from(queue)), at_ms);
         if is_first {

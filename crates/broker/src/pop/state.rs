@@ -1,7 +1,7 @@
 //! All that the broker keeps of pops: leases, open batches, and how groups get the messages of a
 //! topic. Without a clock and a socket.
 //!
-//! Who has what is in the ledger (`ledger.rs`, a state machine without a clock) and in the journal,
+//! Leases are in the ledger (`ledger.rs`, a state machine without a clock) and in the journal,
 //! a row a lease, put there under the ledger's lock and together with the group's offset: whatever
 //! a crash leaves of the journal, a message that is not done with is on one lease or ahead of its
 //! group.
@@ -33,9 +33,11 @@ use order::Orders;
 
 /// Rows that a snapshot copies under the lock at once.
 pub(in crate::pop) const PAGE: usize = 256;
-/// Key of [`tables::POP_STATE`]: a log offset (8 bytes big-endian). Messages that were given back from there on may still be on lease.
+/// Key of [`tables::POP_STATE`]: a log offset (8 bytes big-endian). Messages that were given back
+/// from there on may still be on lease.
 const REVIVING_FROM: &[u8] = b"revivingFrom";
-/// Key of [`tables::POP_STATE`]: where the revive queues ended when leases were handed over, as JSON.
+/// Key of [`tables::POP_STATE`]: where the revive queues ended when leases were handed over, as
+/// JSON.
 const HANDED_OVER: &[u8] = b"handedOver";
 
 /// All that the broker knows of pops.
@@ -138,8 +140,9 @@ impl Pops {
         Some((ledger.open_messages(queue), ledger.oldest_open(queue)?))
     }
 
-    /// The lowest offset that is on lease, of each queue that has such. Looks at all leases, without keeping others from them for long: one whose
-    /// invisible time changes meanwhile moves behind its old place, so that it is met there or here.
+    /// The lowest offset that is on lease, of each queue that has such. Looks at all leases,
+    /// without keeping others from them for long: one whose invisible time changes meanwhile moves
+    /// behind its old place, so that it is met there or here.
     pub(crate) fn first_open(&self) -> Vec<(QueueName, u64)> {
         let (mut lowest, mut after) = (BTreeMap::new(), None);
         // Ends behind the last lease: each turn passes a page of them.
@@ -220,7 +223,8 @@ impl Pops {
         ledger.find(name).is_some_and(|queue| ledger.miss(queue))
     }
 
-    /// Gives messages to somebody, and moves the group to `next` in their queue. The position is where the journal knows of both.
+    /// Gives messages to somebody, and moves the group to `next` in their queue. The position is
+    /// where the journal knows of both.
     pub(in crate::pop) fn lease(
         &self,
         given: (LeaseId, Lease),
@@ -250,7 +254,8 @@ impl Pops {
         Ok(position)
     }
 
-    /// Messages that one handle gave out are done with; `None` when nobody has one of them by that handle.
+    /// Messages that one handle gave out are done with; `None` when nobody has one of them by that
+    /// handle.
     pub(in crate::pop) fn ack(
         &self,
         name: QueueRef<'_>,
@@ -264,7 +269,8 @@ impl Pops {
         (counts.acked > 0).then(|| Acked { counts, position: self.put(&ledger, id) })
     }
 
-    /// The invisible time of one message begins anew: the new pop time, and where the journal knows of it. There may be `max` leases.
+    /// The invisible time of one message begins anew: the new pop time, and where the journal knows
+    /// of it. There may be `max` leases.
     pub(in crate::pop) fn change(&self, held: Held<'_>, change: &Change, max: usize) -> Result<(i64, u64), NoChange> {
         let mut ledger = self.ledger.lock();
         let old = held.id(&ledger).ok_or(NoChange::Unknown)?;
@@ -297,7 +303,8 @@ impl Pops {
         self.keeper.put_together(&changes)
     }
 
-    /// Gives up what a crash has taken of messages on lease; says of how many leases. See [`Ledger::cut`].
+    /// Gives up what a crash has taken of messages on lease; says of how many leases. See
+    /// [`Ledger::cut`].
     pub(crate) fn cut(&self, end_of: impl Fn(&str, i32) -> Option<i64>) -> usize {
         let mut ledger = self.ledger.lock();
         let end_of = |name: &QueueName| end_of(&name.topic, name.queue_id).and_then(|end| u64::try_from(end).ok());
@@ -306,8 +313,9 @@ impl Pops {
         changed.len()
     }
 
-    /// The clock was set back by so much: what was given out by the clock as it was comes again as much earlier, and not so much later than it was to.
-    /// Without keeping others from the leases for long.
+    /// The clock was set back by so much: what was given out by the clock as it was comes again as
+    /// much earlier, and not so much later than it was to. Without keeping others from the leases
+    /// for long.
     fn set_back(&self, by: i64, now: i64) {
         let (mut after, mut changed, mut leases) = (None, Vec::new(), 0);
         // Ends behind the last lease.
@@ -331,16 +339,17 @@ impl Pops {
         }
     }
 
-    /// At a start, before anybody pops: finds when the last pop of the process before was, and goes back with the clock if that is ahead of it. Not by
-    /// the first look of a task, before which time may pass, that would count as less to go back.
+    /// At a start, before anybody pops: finds when the last pop of the process before was, and goes
+    /// back with the clock if that is ahead of it. Not by the first look of a task, before which
+    /// time may pass, that would count as less to go back.
     pub(crate) fn begin(&self, now: i64) {
         let popped_at = self.ledger.lock().latest_pop().into_iter().chain(self.orders.latest_pop());
         popped_at.for_each(|at| _ = self.latest.fetch_max(at, Ordering::Relaxed));
         self.go_with_the_clock(0, now);
     }
 
-    /// Goes back with the clock, which was set back by so much as far as anybody has seen, and by as much at least as the latest pop is ahead of it.
-    /// Says whether that was anything.
+    /// Goes back with the clock, which was set back by so much as far as anybody has seen, and by
+    /// as much at least as the latest pop is ahead of it. Says whether that was anything.
     pub(in crate::pop) fn go_with_the_clock(&self, seen: i64, now: i64) -> bool {
         let ahead = self.latest.load(Ordering::Relaxed).saturating_sub(now);
         let by = seen.max(ahead);

@@ -1,4 +1,5 @@
-//! Pops, and questions for something to pop, while they wait: they lie with their connection, and `rooms.rs` has their numbers.
+//! Pops, and questions for something to pop, while they wait: they lie with their connection, and
+//! `rooms.rs` has their numbers.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -44,8 +45,8 @@ impl Waiting {
     }
 }
 
-/// Parks a request. Look at the queues again afterwards, and [`take_back`] it if there is something. Gives the request back with why it
-/// cannot wait.
+/// Parks a request. Look at the queues again afterwards, and [`take_back`] it if there is
+/// something. Gives the request back with why it cannot wait.
 pub(super) fn park<'a>(
     broker: &Broker,
     session: &mut Session,

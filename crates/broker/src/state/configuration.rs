@@ -1,4 +1,5 @@
-//! The settings in force, with their origins, and the file that changes of them go to. `admin/configuration.rs` has the requests.
+//! The settings in force, with their origins, and the file that changes of them go to.
+//! `admin/configuration.rs` has the requests.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use protocol::body::DataVersion;
 
 /// The settings with their origins, and the file that they came from.
 pub(crate) struct Configuration {
-    /// Guards changes, from looking at the old value until the new one is in force. The file follows, on a thread that may wait.
+    /// Guards changes, from looking at the old value until the new one is in force. The file
+    /// follows, on a thread that may wait.
     pub(crate) now: Mutex<InForce>,
     pub(crate) file: Option<Arc<SettingsFile>>,
 }
@@ -18,7 +20,8 @@ pub(crate) struct Configuration {
 /// The file, and changes on their way to it.
 pub(crate) struct SettingsFile {
     path: PathBuf,
-    /// In the order in which they came into force, each key once; what could not be written stays, and is written with the next change.
+    /// In the order in which they came into force, each key once; what could not be written stays,
+    /// and is written with the next change.
     pending: Mutex<Vec<(String, String)>>,
     /// Held while the file is written, by threads that may wait.
     writing: Mutex<()>,
@@ -33,7 +36,8 @@ impl SettingsFile {
         }
     }
 
-    /// Writes what is pending, and returns when the device has it. Of two that come at once, one finds nothing left to do.
+    /// Writes what is pending, and returns when the device has it. Of two that come at once, one
+    /// finds nothing left to do.
     pub(crate) fn write(&self) -> Result<(), FileError> {
         let _writing = self.writing.lock();
         let changes = self.pending.lock().clone();

@@ -1,4 +1,5 @@
-//! Tables of the broker, and what changes them. Nothing here knows a request, a connection or the broker.
+//! Tables of the broker, and what changes them. Nothing here knows a request, a connection or the
+//! broker.
 
 pub(crate) mod clients;
 pub(crate) mod cold_limits;

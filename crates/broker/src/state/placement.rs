@@ -1,4 +1,5 @@
-//! Topics that wait until they are made on the other brokers of the cluster. `placement.rs` makes them.
+//! Topics that wait until they are made on the other brokers of the cluster. `placement.rs` makes
+//! them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -11,7 +11,8 @@ use tokio::sync::Notify;
 
 /// The id of a master, which every broker of ours is until there is replication.
 pub(crate) const BROKER_ID: i64 = 0;
-/// The longest pause while there is no connection: clients have no route from a name server that has just started.
+/// The longest pause while there is no connection: clients have no route from a name server that
+/// has just started.
 pub(crate) const PAUSE_UNCONNECTED_MAX: Duration = Duration::from_secs(1);
 /// More changed topics than this are told by telling everything.
 const CHANGES_MAX: usize = 200;
@@ -46,7 +47,8 @@ pub(crate) struct Server {
 /// The name servers of this broker.
 pub(crate) struct Registry {
     pub(crate) servers: Vec<Arc<Server>>,
-    /// At least one name server has registered this broker since its start. Relaxed: it stands alone.
+    /// At least one name server has registered this broker since its start. Relaxed: it stands
+    /// alone.
     pub(crate) has_registered: AtomicBool,
     pub(crate) client: Client,
 }
@@ -78,7 +80,8 @@ impl Registry {
         self.servers.iter().map(|server| server.address.as_str())
     }
 
-    /// Whether clients may have heard of this broker: one name server at least has registered it since its start, or there are none.
+    /// Whether clients may have heard of this broker: one name server at least has registered it
+    /// since its start, or there are none.
     pub(crate) fn has_registered(&self) -> bool {
         self.servers.is_empty() || self.has_registered.load(Ordering::Relaxed)
     }

@@ -1,4 +1,5 @@
-//! The window in which a message with a known `UNIQ_KEY` is not stored again. `repeats.rs` answers what comes a second time.
+//! The window in which a message with a known `UNIQ_KEY` is not stored again. `repeats.rs` answers
+//! what comes a second time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -15,8 +15,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Answers a request by a task that may wait for others. `answer` writes the reply.
 ///
-/// Until the connection takes it the reply counts among those that its peer has not taken. Where there are too many of them it is refused
-/// instead: such replies come however little the peer takes.
+/// Until the connection takes it the reply counts among those that its peer has not taken. Where
+/// there are too many of them it is refused instead: such replies come however little the peer
+/// takes.
 pub(crate) fn answer_later(
     broker: &Broker,
     session: &Session,
@@ -43,7 +44,8 @@ pub(crate) fn answer_later(
                      static topics have answered before"
                 );
                 let instead = refused(reply_to, &Refusal::busy(what, SOON)).take();
-                // What is as small as that, such as the answer to a commit, takes no more memory than its refusal.
+                // What is as small as that, such as the answer to a commit, takes no more memory
+                // than its refusal.
                 inbox.push(Errand::Frames(if frames.bytes() <= instead.bytes() { frames } else { instead }));
             }
         }

@@ -97,7 +97,8 @@ pub(super) struct Loaded {
     pub(super) max: u64,
     /// The first slot that is not done with, in ms.
     pub(super) read: i64,
-    /// Log offsets of messages that were delivered, or stored again, though the check-point may not know it.
+    /// Log offsets of messages that were delivered, or stored again, though the check-point may not
+    /// know it.
     pub(super) delivered: HashSet<u64>,
     /// The latest time that the files know of, as far as the clock has not come so far, in ms.
     pub(super) latest: i64,
@@ -139,7 +140,8 @@ impl Timers {
             _ => aside.load(key, value),
         });
         let end = store.end();
-        // Without the entry nothing was ever delivered by us; a log that is shorter than it was has lost those deliveries.
+        // Without the entry nothing was ever delivered by us; a log that is shorter than it was has
+        // lost those deliveries.
         let scan_from = LogOffset(scan_from.unwrap_or(end.0).clamp(store.min_offset().0.min(end.0), end.0));
         let mut delivered = HashSet::new();
         let mut visit = |_: LogOffset, view: &RecordView<'_>| {
@@ -149,13 +151,15 @@ impl Timers {
             }
         };
         if let Err(error) = store.scan(scan_from, &mut visit) {
-            // Deliveries found twice are found once; reading everything costs time, believing too little costs double messages.
+            // Deliveries found twice are found once; reading everything costs time, believing too
+            // little costs double messages.
             tracing::warn!(%error, "the journal's place in the log is no record; looking for deliveries in the whole log");
             store.scan(store.min_offset(), &mut visit)?;
         }
         let next = next_to_take_in(store, &topic, &files);
         if u64::try_from(marks.queue_offset).is_ok_and(|noted| noted > next) {
-            // A loss of power has taken messages that were taken in. Others get their places, and another start must not pass those over.
+            // A loss of power has taken messages that were taken in. Others get their places, and
+            // another start must not pass those over.
             let checkpoint = files.checkpoint(marks.read_time, next, now);
             checkpoint.write()?;
             files.checkpointed(&checkpoint);
@@ -164,7 +168,8 @@ impl Timers {
         // What is delivered, or in memory, is so by the clock, and up to two seconds ahead of it.
         let is_ahead = latest > now.saturating_add(agenda::AHEAD_MS).saturating_add(precision);
         let ahead_by = if is_ahead { latest.max(marks.version[1]).max(marks.read_time).saturating_sub(now) } else { 0 };
-        // Slots before the first that holds something are passed over, as far as their time has come: what is still to be sent may be due sooner.
+        // Slots before the first that holds something are passed over, as far as their time has
+        // come: what is still to be sent may be due sooner.
         let read = marks.read_time.max(files.first_slot().map_or(now, |first| first.min(now)));
         let pending = files.pending().saturating_add(aside.len() as u64);
         let max = store.existing_queue(topic.name(), 0).map_or(0, |queue| queue.max_offset());
@@ -236,7 +241,8 @@ impl Timers {
         }
     }
 
-    /// Counts the messages that wait by what the files say, by the hash of their topic, and what is aside.
+    /// Counts the messages that wait by what the files say, by the hash of their topic, and what is
+    /// aside.
     pub(super) fn count_anew(&self, waiting: &HashMap<i32, i64>) {
         let pending = waiting.values().sum::<i64>().saturating_add(self.aside.len() as i64);
         self.figures.pending.store(pending, Ordering::Relaxed);
@@ -245,7 +251,8 @@ impl Timers {
         }
     }
 
-    /// Whether so many messages are due in a slot that one more is refused, as Apache: from `most` on by chance, from twice as many always.
+    /// Whether so many messages are due in a slot that one more is refused, as Apache: from `most`
+    /// on by chance, from twice as many always.
     pub(super) fn is_crowded(&self, slot: i64, most: i64, chance: impl FnOnce() -> u32) -> Option<u64> {
         if most >= i64::from(i32::MAX) {
             return None;
@@ -269,14 +276,15 @@ impl Timers {
     }
 }
 
-/// How many slots ahead a message may wait before it is stored once more. A setting that the wheel has no room for means as far as it has, as in
-/// Apache.
+/// How many slots ahead a message may wait before it is stored once more. A setting that the wheel
+/// has no room for means as far as it has, as in Apache.
 fn roll_window(slots: i64, slots_ahead: i64) -> i64 {
     let most = slots_ahead - BLANK_SLOTS;
     if (2..=most).contains(&slots) { slots } else { most }
 }
 
-/// The check-point may be older than the units: messages that have one are taken in. Beyond the queue there is nothing.
+/// The check-point may be older than the units: messages that have one are taken in. Beyond the
+/// queue there is nothing.
 fn next_to_take_in(store: &Store, topic: &Topic, files: &TimerFiles) -> u64 {
     let noted = u64::try_from(files.marks().queue_offset).unwrap_or(0);
     let behind_last = files.last().and_then(|unit| {
@@ -288,7 +296,8 @@ fn next_to_take_in(store: &Store, topic: &Topic, files: &TimerFiles) -> u64 {
     noted.max(behind_last.unwrap_or(0)).min(max)
 }
 
-/// Messages that wait, by topic, and the latest time that the files know of. Units know the hash of a topic's name; the name is that of a topic we have.
+/// Messages that wait, by topic, and the latest time that the files know of. Units know the hash of
+/// a topic's name; the name is that of a topic we have.
 fn look_through(
     files: &TimerFiles,
     topics: &Topics,
@@ -314,7 +323,8 @@ fn look_through(
     Ok((counts, latest))
 }
 
-/// The latest time that the files know of, by which a start sees that the clock was ahead: of units that were written, and of those that were delivered.
+/// The latest time that the files know of, by which a start sees that the clock was ahead: of units
+/// that were written, and of those that were delivered.
 fn latest_of(unit: &TimerUnit, delivered: &HashSet<u64>, now: i64) -> Option<i64> {
     if delivered.contains(&unit.at.0) && unit.magic & timer_magic::DELETE == 0 {
         return Some(unit.slot);
@@ -322,14 +332,16 @@ fn latest_of(unit: &TimerUnit, delivered: &HashSet<u64>, now: i64) -> Option<i64
     is_of_later(unit, now).then_some(unit.written)
 }
 
-/// Whether a unit was written by a clock that was ahead of the one of now. One whose message waits for long says its slot there.
+/// Whether a unit was written by a clock that was ahead of the one of now. One whose message waits
+/// for long says its slot there.
 pub(super) fn is_of_later(unit: &TimerUnit, now: i64) -> bool {
     unit.written > now.saturating_add(STEP_MS) && unit.written != unit.slot
 }
 
 impl Table for Timers {
     fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        // The place to read from first: read behind the rows, it could lie behind what became of one that is still there.
+        // The place to read from first: read behind the rows, it could lie behind what became of
+        // one that is still there.
         let scan_from = self.scan_from.load(Ordering::Acquire);
         self.aside.for_each(f);
         f(SCAN_FROM, &scan_from.to_be_bytes());
@@ -341,12 +353,14 @@ pub(super) fn out_ms(view: &RecordView<'_>) -> Option<i64> {
     view.property(name::TIMER_OUT_MS)?.parse().ok().filter(|out| *out >= 0)
 }
 
-/// Whether a record takes another one back, and which: `UNIQ_KEY`, with or without `topic+` before it.
+/// Whether a record takes another one back, and which: `UNIQ_KEY`, with or without `topic+` before
+/// it.
 pub(super) fn deletes<'a>(view: &RecordView<'a>) -> Option<&'a str> {
     view.property(name::TIMER_DEL_UNIQKEY)
 }
 
-/// When exactly a stored message is due, in ms: when its producer said, as far as that is in the slot behind `out`.
+/// When exactly a stored message is due, in ms: when its producer said, as far as that is in the
+/// slot behind `out`.
 pub(super) fn due_ms(view: &RecordView<'_>, out: i64, precision: i64, now: i64) -> i64 {
     let number = |name| view.property(name).and_then(|text| text.parse::<i64>().ok());
     // The log's times never go back: after the clock stood ahead, they are ahead of it.

@@ -354,7 +354,8 @@ async fn give_up(broker: &Broker, open: Open, half: &RecordView<'_>) -> Result<(
     Ok(())
 }
 
-/// Where the oldest half message lies that may be open: from where a start reads. Called by a thread that may wait.
+/// Where the oldest half message lies that may be open: from where a start reads. Called by a
+/// thread that may wait.
 pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
     let committed =
         broker.offsets.committed(GROUP, names::TRANS_HALF_TOPIC, 0).and_then(|offset| u64::try_from(offset).ok());

@@ -30,7 +30,8 @@ use crate::{cold, tables};
 const OP_TAG: &str = "d";
 
 impl Transactions {
-    /// Tells what became of the ends in a batch: those that landed count, the others may be tried again.
+    /// Tells what became of the ends in a batch: those that landed count, the others may be tried
+    /// again.
     pub(crate) fn settle(&self, store: &Store, endings: &mut Vec<Ending>, landed: &[Landed]) {
         if endings.is_empty() {
             return;
@@ -249,8 +250,8 @@ pub(super) fn push_op(broker: &Broker, batch: &mut RecordBatch, lane: &Lane, hal
     append::push(batch, lane, TagsCode::Code(tags::code(OP_TAG)), &draft);
 }
 
-/// The properties and the body of a message that ends one half message: its offset without a comma behind it, which brokers before 5.0 could
-/// not read. They would ask again.
+/// The properties and the body of a message that ends one half message: its offset without a comma
+/// behind it, which brokers before 5.0 could not read. They would ask again.
 fn write_op(properties: &mut Vec<u8>, body: &mut String, half_offset: u64) {
     use std::fmt::Write;
     properties.clear();

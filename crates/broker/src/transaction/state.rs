@@ -51,7 +51,8 @@ impl Transactions {
         }
     }
 
-    /// Reads which half messages are open. After the offsets of another broker have been imported, and before anybody is served.
+    /// Reads which half messages are open. After the offsets of another broker have been imported,
+    /// and before anybody is served.
     pub(crate) fn load(
         &self,
         store: &Arc<Store>,
@@ -76,7 +77,8 @@ impl Transactions {
         self.ledger.lock().len()
     }
 
-    /// The same, with those that are stored and that the task has not taken in yet. A few of these may be ended already.
+    /// The same, with those that are stored and that the task has not taken in yet. A few of these
+    /// may be ended already.
     fn coming(&self) -> usize {
         // Opened when the first one comes.
         let lane = self.half.opened_lane(0);
@@ -85,8 +87,8 @@ impl Transactions {
         ledger.len().saturating_add(usize::try_from(stored.saturating_sub(ledger.next())).unwrap_or(usize::MAX))
     }
 
-    /// Refuses one half message too many: producers that do not come back leave theirs open for days. `gathered`: those that the connection is
-    /// about to store.
+    /// Refuses one half message too many: producers that do not come back leave theirs open for
+    /// days. `gathered`: those that the connection is about to store.
     pub(crate) fn check_room(&self, settings: &BrokerSettings, gathered: usize) -> Result<(), Refusal> {
         let (open, limit) = (self.coming().saturating_add(gathered), settings.open_half_messages_max);
         if open < limit {
@@ -120,14 +122,16 @@ impl Table for Transactions {
     }
 }
 
-/// The half queue offsets that the body of an end lists. Brokers before 5.0 wrote one, without a comma behind it.
+/// The half queue offsets that the body of an end lists. Brokers before 5.0 wrote one, without a
+/// comma behind it.
 fn ended_offsets(body: &[u8]) -> impl Iterator<Item = u64> {
     let text = std::str::from_utf8(body).unwrap_or_default();
     text.split(',').filter_map(|number| number.trim().parse().ok())
 }
 
-/// How long after it was stored a half message is looked at first, in ms: its producer is asked, or it is given up because it is as old as the
-/// log is kept. So it waits no longer, whatever its immunity.
+/// How long after it was stored a half message is looked at first, in ms: its producer is asked, or
+/// it is given up because it is as old as the log is kept. So it waits no longer, whatever its
+/// immunity.
 pub(super) fn first_wait_ms(view: &RecordView<'_>, timeout_ms: i64, kept_ms: i64) -> i64 {
     immunity_ms(view).unwrap_or(timeout_ms).min(kept_ms)
 }
@@ -137,7 +141,8 @@ pub(crate) fn kept_ms(settings: &StoreSettings) -> i64 {
     i64::try_from(settings.file_reserved_time).unwrap_or(i64::MAX).saturating_mul(HOUR_MS)
 }
 
-/// How long after its birth a half message may be ended by its producer without being asked, if the producer says so, in ms.
+/// How long after its birth a half message may be ended by its producer without being asked, if the
+/// producer says so, in ms.
 pub(super) fn immunity_ms(view: &RecordView<'_>) -> Option<i64> {
     let seconds = view.property(name::CHECK_IMMUNITY_TIME_IN_SECONDS)?.trim().parse::<i64>().ok()?;
     (seconds >= 0).then(|| seconds.saturating_mul(1000))

@@ -1,9 +1,12 @@
-//! Long polling: requests that wait on a queue until there is something for them or their time is over.
+//! Long polling: requests that wait on a queue until there is something for them or their time is
+//! over.
 //!
-//! Nothing here knows what a request is. Its connection keeps it, under the number of a [`Slot`]; the [`Lane`] that it waits for holds that
-//! number and the connection's [`Waiter`]. An append looks at one counter per queue that it touched; only if somebody waits there it takes
-//! the numbers and lays them down for their connections, whose own tasks read and answer. That no wake-up is lost is the doing of
-//! [`WaitList`] and [`Errands`]. Requests that wait for several queues lie in `rooms.rs`.
+//! Nothing here knows what a request is. Its connection keeps it, under the number of a [`Slot`];
+//! the [`Lane`] that it waits for holds that number and the connection's [`Waiter`]. An append
+//! looks at one counter per queue that it touched; only if somebody waits there it takes the
+//! numbers and lays them down for their connections, whose own tasks read and answer. That no
+//! wake-up is lost is the doing of [`WaitList`] and [`Errands`]. Requests that wait for several
+//! queues lie in `rooms.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -31,7 +34,8 @@ const SWEPT_FROM: usize = 64;
 
 /// Work that is handed back to a connection's own task.
 pub enum Work {
-    /// There is something in the session's own inbox: woken requests, bytes that came from the disk.
+    /// There is something in the session's own inbox: woken requests, bytes that came from the
+    /// disk.
     Errands,
 }
 
@@ -282,8 +286,8 @@ impl Hold {
         ticks(self.clock.elapsed() + wait.min(PARKED_TIME_MAX)) + 1
     }
 
-    /// Parks a pull, which lies in this slot, until the lane grows or the tick comes. Look at the queue again afterwards, and `take_back`
-    /// if it has grown.
+    /// Parks a pull, which lies in this slot, until the lane grows or the tick comes. Look at the
+    /// queue again afterwards, and `take_back` if it has grown.
     pub(crate) fn park(
         &self,
         waiter: &Arc<Waiter>,

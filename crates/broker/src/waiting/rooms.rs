@@ -1,10 +1,12 @@
-//! Pops that wait until there is something to pop or their time is over. As in `hold.rs`, nothing here knows more of one than its number.
+//! Pops that wait until there is something to pop or their time is over. As in `hold.rs`, nothing
+//! here knows more of one than its number.
 //!
-//! A pop waits for a topic as one group sees it, which may be many queues: it lies in a [`Room`], and every queue of the topic knows the
-//! rooms that wait for it. An append wakes one pop of each room, the first that may take from the queue, since it takes what there is; who
-//! leaves something behind wakes the next, and so does who had the turn of a queue that another one passed by. As with parked pulls no wake-up
-//! is lost: whoever parks looks at the queues once more afterwards, and a room is found through two [`WaitList`]s, the one of the queue's
-//! rooms and its own.
+//! A pop waits for a topic as one group sees it, which may be many queues: it lies in a [`Room`],
+//! and every queue of the topic knows the rooms that wait for it. An append wakes one pop of each
+//! room, the first that may take from the queue, since it takes what there is; who leaves something
+//! behind wakes the next, and so does who had the turn of a queue that another one passed by. As
+//! with parked pulls no wake-up is lost: whoever parks looks at the queues once more afterwards,
+//! and a room is found through two [`WaitList`]s, the one of the queue's rooms and its own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{self, Display, Formatter};
@@ -63,7 +65,8 @@ pub(crate) struct Room {
     known_to: Mutex<HashMap<usize, Weak<Lane>>>,
     /// Its alarm's number in the wheel.
     number: u64,
-    /// When its alarm rings: one, for everybody who waits here. Changes under `Rooms.wheel`. Relaxed: it is looked at there too.
+    /// When its alarm rings: one, for everybody who waits here. Changes under `Rooms.wheel`.
+    /// Relaxed: it is looked at there too.
     alarm_at: AtomicU64,
     /// When somebody came last, in milliseconds of the clock's elapsed time. Relaxed: a hint.
     used_at: AtomicU64,
@@ -143,7 +146,8 @@ pub(crate) struct Rooms {
     clock: Clock,
     /// By group and topic.
     table: Mutex<HashMap<Key, Arc<Room>>>,
-    /// When waits are over, in milliseconds of the clock's elapsed time, by the number of the request; and alarms, by the number of the room.
+    /// When waits are over, in milliseconds of the clock's elapsed time, by the number of the
+    /// request; and alarms, by the number of the room.
     wheel: Mutex<Wheel>,
     /// The wheel's first entry came nearer, or we stop.
     changed: Notify,
@@ -181,7 +185,8 @@ impl Rooms {
         Some(self.now() + wait.min(WAIT_MAX.as_millis() as u64) + 1)
     }
 
-    /// Parks a request, which lies in this slot. Look at the queues again afterwards, and [`Rooms::take_back`] it if there is something.
+    /// Parks a request, which lies in this slot. Look at the queues again afterwards, and
+    /// [`Rooms::take_back`] it if there is something.
     pub(crate) fn park<'a>(
         &self,
         waiter: &Arc<Waiter>,
@@ -202,7 +207,8 @@ impl Rooms {
         {
             let mut known_to = room.known_to.lock();
             for lane in lanes {
-                // By address: a queue that went and whose place was taken is not the one that knows us.
+                // By address: a queue that went and whose place was taken is not the one that knows
+                // us.
                 let place = Arc::as_ptr(lane) as usize;
                 let is_known = known_to.get(&place).is_some_and(|known| known.strong_count() > 0);
                 if !is_known {
@@ -260,8 +266,9 @@ impl Rooms {
         self.take(&ticket.room, |parked| parked.ticket == ticket.number).first().map(|parked| parked.wait.slot)
     }
 
-    /// Wakes the group at that time: a queue that is popped in order is free then. One alarm is enough for a room: it wakes everybody there, at
-    /// the first time that was asked for, and who needs a later one asks again when he parks.
+    /// Wakes the group at that time: a queue that is popped in order is free then. One alarm is
+    /// enough for a room: it wakes everybody there, at the first time that was asked for, and who
+    /// needs a later one asks again when he parks.
     pub(crate) fn wake_at(&self, key: KeyRef<'_>, wait_ms: i64) {
         let Some(room) = self.table.lock().get(&key).cloned() else { return };
         let tick = self.now() + u64::try_from(wait_ms).unwrap_or(0);
@@ -308,8 +315,9 @@ impl Rooms {
         room.parked.look(|parked| parked.iter().filter(|parked| parked.wait.queue_id == queue_id).count())
     }
 
-    /// Wakes the first pop that can use what came to a queue, and all who only ask for it. Where it is not known to which queue, the first pop
-    /// of each that somebody names: one of another queue would find nothing, and wake nobody.
+    /// Wakes the first pop that can use what came to a queue, and all who only ask for it. Where it
+    /// is not known to which queue, the first pop of each that somebody names: one of another queue
+    /// would find nothing, and wake nobody.
     fn wake(&self, room: &Room, published: Published, queue_id: Option<i32>) {
         if !room.parked.has_any(published) {
             return;
@@ -357,7 +365,8 @@ impl Rooms {
         taken
     }
 
-    /// Drops what a closed connection has parked, and wakes others in the place of what it was woken for and did not take.
+    /// Drops what a closed connection has parked, and wakes others in the place of what it was
+    /// woken for and did not take.
     pub(crate) fn forget(&self, waiter: &Arc<Waiter>) {
         for room in waiter.take_rooms() {
             drop(self.take(&room, |parked| Arc::ptr_eq(&parked.waiter, waiter)));
@@ -402,7 +411,8 @@ impl Rooms {
         self.changed.notify_one();
     }
 
-    /// The task that ends waits. It sleeps until the next one is over, without end when nobody waits.
+    /// The task that ends waits. It sleeps until the next one is over, without end when nobody
+    /// waits.
     pub(crate) async fn expire(self: Arc<Rooms>) {
         while !self.is_stopped.load(Ordering::Acquire) {
             let first = self.wheel.lock().first_key_value().map(|((tick, _), _)| *tick);

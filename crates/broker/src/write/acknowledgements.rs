@@ -1,10 +1,11 @@
-//! Bursts of sends of which answers, or consumers, wait for a stage: until they are written (`transientStorePoolEnable`), flushed (SYNC_FLUSH)
-//! or replicated.
+//! Bursts of sends of which answers, or consumers, wait for a stage: until they are written
+//! (`transientStorePoolEnable`), flushed (SYNC_FLUSH) or replicated.
 //!
-//! One task answers them all: what a flush has covered is answered in one go, so that a flush costs one wake-up, and one more for each
-//! connection that hears of it. Each answer is given at the stage that it asks for. Consumers are woken when the store has confirmed the burst,
-//! whatever its answers ask for. A burst that is late for a stage is answered with the code that names it (FLUSH_DISK_TIMEOUT,
-//! FLUSH_SLAVE_TIMEOUT), and stays until consumers are woken.
+//! One task answers them all: what a flush has covered is answered in one go, so that a flush costs
+//! one wake-up, and one more for each connection that hears of it. Each answer is given at the
+//! stage that it asks for. Consumers are woken when the store has confirmed the burst, whatever its
+//! answers ask for. A burst that is late for a stage is answered with the code that names it
+//! (FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT), and stays until consumers are woken.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -26,6 +27,8 @@ use crate::session::JOURNAL_TIMEOUT;
 use crate::state::falls::Cause;
 use crate::waiting::hold::{Lane, ParkedPull, Work};
 
+/// Answers of a burst and its consumers wait for the same stage.
+const BOTH_FLUSHED: (Stage, Stage) = (Stage::Flushed, Stage::Flushed);
 /// How often the task looks who is late, where the device is.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -91,8 +94,9 @@ pub(crate) struct Acknowledgements {
 }
 
 impl Acknowledgements {
-    /// Sees to the answers of a burst, when it is flushed, and when the journal is written up to `durable_after`. Where one of them waits for the
-    /// device, the journal is there too: a message whose topic is lost with the power cannot be asked for.
+    /// Sees to the answers of a burst, when it is flushed, and when the journal is written up to
+    /// `durable_after`. Where one of them waits for the device, the journal is there too: a message
+    /// whose topic is lost with the power cannot be asked for.
     pub(crate) fn begin(self: &Arc<Self>, broker: &Broker, burst: Unflushed, durable_after: u64) {
         let limit = Duration::from_millis(broker.store_settings.load().sync_flush_timeout);
         let late_at = broker.clock.elapsed() + limit;
@@ -160,10 +164,15 @@ pub(crate) async fn acknowledge(broker: Arc<Broker>) {
         if waiting.is_empty() {
             continue;
         }
+        let asked = broker.store.stage();
         let first = |stage: Stage| {
             let bursts = waiting.iter().map(|waiting| &waiting.burst);
-            let is_for =
-                |burst: &&Unflushed| burst.next == stage || stage == Stage::Replicated && burst.has_consumers();
+            // Where both wait for the flush, one mark is enough: the store raises what is confirmed
+            // before it.
+            let is_for = |burst: &&Unflushed| {
+                burst.next == stage
+                    || stage == Stage::Replicated && burst.has_consumers() && (burst.next, asked) != BOTH_FLUSHED
+            };
             bursts.filter(is_for).map(|burst| burst.end.0).min()
         };
         let [written, flushed, confirmed] = Stage::ALL.map(|stage| {
@@ -192,7 +201,8 @@ struct Desk {
 }
 
 impl Desk {
-    /// Sees to what a burst has come to by now, and says whether nothing of it waits any more. `reached`: how far the log has come, by stage.
+    /// Sees to what a burst has come to by now, and says whether nothing of it waits any more.
+    /// `reached`: how far the log has come, by stage.
     fn is_over(&mut self, broker: &Broker, waiting: &mut Waiting, reached: [u64; 3]) -> bool {
         let (burst, end) = (&waiting.burst, waiting.burst.end.0);
         let is_confirmed = reached[Stage::Replicated as usize] >= end;
@@ -208,7 +218,10 @@ impl Desk {
                 if from == Stage::Written {
                     broker.flush_for(&burst.receipts);
                 }
-                if waiting.debt.is_some() {
+                if burst.receipts.next_stage(next).is_none() {
+                    // Only consumers wait from here on.
+                    self.answer(broker, waiting);
+                } else if waiting.debt.is_some() {
                     self.reply(broker, waiting, ..next);
                 }
                 waiting.burst.next = next;
@@ -221,7 +234,8 @@ impl Desk {
         next.is_none()
     }
 
-    /// Answers what has no answer yet of a burst: all of it has come to its stage, or something is late.
+    /// Answers what has no answer yet of a burst: all of it has come to its stage, or something is
+    /// late.
     fn answer(&mut self, broker: &Broker, waiting: &mut Waiting) {
         // Given back when the answer lies in the inbox.
         let Some(_debt) = waiting.debt.take() else { return };
@@ -258,7 +272,8 @@ impl Desk {
         let stages = (Bound::Included(&burst.next), stages.end_bound());
         burst.receipts.reply_to(stages, &burst.landed, &answer, &mut self.ids, &mut out);
         if !out.is_empty() {
-            // Through the inbox, which cannot be full: a reply that got lost would be sent a second time by its producer.
+            // Through the inbox, which cannot be full: a reply that got lost would be sent a second
+            // time by its producer.
             burst.inbox.push(Errand::Frames(out.take()));
         }
     }

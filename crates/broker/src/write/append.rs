@@ -1,9 +1,12 @@
-//! From a gathered batch to acknowledgements: one append for a burst, then a reply for each send when its mode says so.
+//! From a gathered batch to acknowledgements: one append for a burst, then a reply for each send
+//! when its mode says so.
 //!
-//! ASYNC_FLUSH: the reply goes into the burst's own output. SYNC_FLUSH: the burst goes to `acknowledgements.rs`, which lays the replies
-//! into the connection's inbox after the flush that covers it, while the connection reads on; only so many bursts of a connection may
-//! wait there. Which stage it is, `durability.rs` says for each send. With a write pool (`transientStorePoolEnable`) all bursts go there,
-//! since none is stored before the pool's thread has written it.
+//! ASYNC_FLUSH: the reply goes into the burst's own output. SYNC_FLUSH: the burst goes to
+//! `acknowledgements.rs`, which lays the replies into the connection's inbox after the flush that
+//! covers it, while the connection reads on; only so many bursts of a connection may wait there.
+//! Which stage it is, `durability.rs` says for each send. With a write pool
+//! (`transientStorePoolEnable`) all bursts go there, since none is stored before the pool's thread
+//! has written it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,8 +157,8 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     );
 }
 
-/// Gives up what was gathered and is not appended, when the connection ends in the middle of a burst: others that want to send or end the
-/// same must not wait for it.
+/// Gives up what was gathered and is not appended, when the connection ends in the middle of a
+/// burst: others that want to send or end the same must not wait for it.
 pub(crate) fn give_up(broker: &Broker, sends: &mut Sends) {
     let landed = sends.batch.landed();
     broker.transactions.settle(&broker.store, &mut sends.endings, landed);
@@ -167,8 +170,9 @@ pub(crate) fn give_up(broker: &Broker, sends: &mut Sends) {
     sends.clear();
 }
 
-/// Takes back what was gathered from record number `first` on, if no file of the log can hold it: left in the batch, it would cost all that
-/// stands behind it. `gathered`: the batch's bytes before.
+/// Takes back what was gathered from record number `first` on, if no file of the log can hold it:
+/// left in the batch, it would cost all that stands behind it. `gathered`: the batch's bytes
+/// before.
 pub(crate) fn check_fits(
     broker: &Broker,
     batch: &mut RecordBatch,
@@ -186,7 +190,8 @@ pub(crate) fn check_fits(
     ))
 }
 
-/// Encodes a record into a batch. Its parts were checked against their limits by whoever made the draft.
+/// Encodes a record into a batch. Its parts were checked against their limits by whoever made the
+/// draft.
 pub(crate) fn push(batch: &mut RecordBatch, lane: &Lane, tags: TagsCode, draft: &RecordDraft<'_>) {
     batch.push(&lane.queue, tags, |out| encode(draft, out));
 }
@@ -216,24 +221,28 @@ pub(crate) fn encode(draft: &RecordDraft<'_>, out: &mut Vec<u8>) {
 /// For whom a batch is appended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Who {
-    /// Clients that wait for no answer: there is nobody to be told that there is no room, so they wait until there is, and their connection
-    /// is not read meanwhile. Where the device is full they wait as long as others do where it is late.
+    /// Clients that wait for no answer: there is nobody to be told that there is no room, so they
+    /// wait until there is, and their connection is not read meanwhile. Where the device is full
+    /// they wait as long as others do where it is late.
     Oneway,
-    /// Clients: where they do not want to wait for a full write pool (`fastFailIfNoBufferInStorePool`), they need not.
+    /// Clients: where they do not want to wait for a full write pool
+    /// (`fastFailIfNoBufferInStorePool`), they need not.
     Producers,
     /// Ourselves, who would only try again.
     Broker,
 }
 
 impl Broker {
-    /// Lets the flush thread go round now, and not at the end of its interval, if one of these answers waits for the device.
+    /// Lets the flush thread go round now, and not at the end of its interval, if one of these
+    /// answers waits for the device.
     pub(crate) fn flush_for(&self, receipts: &Receipts) {
         if !self.store.is_sync_flush() && receipts.next_stage(Stage::Flushed) == Some(Stage::Flushed) {
             self.store.want_flush();
         }
     }
 
-    /// Wakes who waits for messages that were appended up to `end`, also to light queues: at once, or when they may be seen.
+    /// Wakes who waits for messages that were appended up to `end`, also to light queues: at once,
+    /// or when they may be seen.
     pub(crate) fn wake(&self, mut lanes: Vec<Arc<Lane>>, light: &[Arc<ConsumeQueue>], end: LogOffset) {
         if self.store.confirmed().get() >= end.0 {
             self.lite.arrived(light);
@@ -251,14 +260,16 @@ impl Broker {
         });
     }
 
-    /// Appends a batch, waiting for room within the time that a producer waits. On an error some records may have landed.
+    /// Appends a batch, waiting for room within the time that a producer waits. On an error some
+    /// records may have landed.
     pub(crate) async fn append(&self, batch: &mut RecordBatch) -> Result<(), Refusal> {
         self.append_from(Who::Broker, batch).await
     }
 
     async fn append_from(&self, who: Who, batch: &mut RecordBatch) -> Result<(), Refusal> {
         let mut waiting: Option<Duration> = None;
-        // Ends with room, or with the time for it; for who waits for no answer, with his connection.
+        // Ends with room, or with the time for it; for who waits for no answer, with his
+        // connection.
         loop {
             let error = match self.store.append(batch, self.clock.now()) {
                 Ok(()) => {
@@ -283,7 +294,8 @@ impl Broker {
                 AppendError::NotWritable(why) => {
                     let now = self.clock.elapsed();
                     let full_for = self.limits.full_for(now);
-                    // Retention may make room within seconds, and nobody else can try again. Once for all of them, however many come one after the other.
+                    // Retention may make room within seconds, and nobody else can try again. Once
+                    // for all of them, however many come one after the other.
                     if who == Who::Oneway && why != NotWritable::Closed && full_for < limit {
                         self.limits.waited_for_room(full_for);
                         tokio::time::sleep(ROOM_STEP).await;
@@ -310,7 +322,8 @@ impl Broker {
             let waited = now.saturating_sub(*waiting.get_or_insert(now));
             self.limits.waited_for_room(waited);
             let left = if who == Who::Oneway { ROOM_STEP } else { limit.saturating_sub(waited) };
-            // In steps: if the device turns out to be full meanwhile, the next append says so, and nobody rings for that.
+            // In steps: if the device turns out to be full meanwhile, the next append says so, and
+            // nobody rings for that.
             let cause = if self.store.waits_for_memory() { Cause::Reclaim } else { Cause::Disk };
             let _ = timeout(left.min(ROOM_STEP), mark.reached(needed)).await;
             self.stats.waits.add(cause, self.clock.elapsed().saturating_sub(now));

@@ -2,7 +2,8 @@
 //!
 //! Three may say so, and the one who is nearest to the message counts: the message itself, its topic, the broker. The broker's word is
 //! `flushDiskType`, the topic's the attribute [`FLUSH_DISK_TYPE`], the message's a property of that name; and `WAIT=false`, which all clients
-//! can set, asks not to wait. The word becomes a [`Stage`]. Consumers see what the broker's word says, whatever was asked for single messages.
+//! can set, asks not to wait. The word becomes a [`Stage`]. Consumers see what the broker's word
+//! says, whatever was asked for single messages.
 
 use protocol::properties;
 use store::{FlushMode, Stage};
@@ -29,13 +30,14 @@ impl Facts<'_> {
 }
 
 impl Broker {
-    /// The stage that the acknowledgement of a message to this topic waits for. `own`: the message's own word.
+    /// The stage that the acknowledgement of a message to this topic waits for. `own`: the
+    /// message's own word.
     pub(crate) fn stage_of(&self, topic: &Topic, own: Option<FlushMode>) -> Stage {
         own.or_else(|| topic.flush.get()).map_or_else(|| self.store.stage(), FlushMode::stage)
     }
 
-    /// The same of a record that is stored once more. Its first place is forgotten then: it is no less safe than it was there, and never less
-    /// than the broker promises.
+    /// The same of a record that is stored once more. Its first place is forgotten then: it is no
+    /// less safe than it was there, and never less than the broker promises.
     pub(crate) fn stage_again(&self, topic: &str, properties: &str) -> Stage {
         let own = properties::get(properties, FLUSH_DISK_TYPE).and_then(read);
         let asks = || self.topics.get(topic).is_some_and(|topic| topic.flush.asks_for_device());

@@ -1,9 +1,12 @@
-//! Sends that come a second time: the window in which a message with a known `UNIQ_KEY` is not stored again.
+//! Sends that come a second time: the window in which a message with a known `UNIQ_KEY` is not
+//! stored again.
 //!
-//! A producer that heard nothing sends once more, with the same key, often to another queue. With `repeatedSendWindowMillis` the second
-//! one is answered with the place of the first. Keys live in memory only: a restart forgets them. Off by default, and then never locked.
-//! Left out are batches, retries (a consumer sends the same message back again and again, under its first key), static topics (the queue
-//! of the first one may have moved to another broker) and keys that are too long.
+//! A producer that heard nothing sends once more, with the same key, often to another queue. With
+//! `repeatedSendWindowMillis` the second one is answered with the place of the first. Keys live in
+//! memory only: a restart forgets them. Off by default, and then never locked. Left out are
+//! batches, retries (a consumer sends the same message back again and again, under its first key),
+//! static topics (the queue of the first one may have moved to another broker) and keys that are
+//! too long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,8 +52,8 @@ pub(crate) fn look(broker: &Broker, topic: &Arc<Topic>, uniq_key: &str) -> Resul
     }
 }
 
-/// Answers a repeated send as the first one was answered: in its mode, when what it waits for has come. One that is refused is left to whoever
-/// answers refusals.
+/// Answers a repeated send as the first one was answered: in its mode, when what it waits for has
+/// come. One that is refused is left to whoever answers refusals.
 pub(crate) fn answer(
     broker: &Broker,
     session: &mut Session,

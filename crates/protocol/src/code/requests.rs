@@ -1,27 +1,29 @@
 //! The table of requests: what is known of each request code, one row a code.
 //!
 //! Dispatch, the rule of the second port, the choice between network worker and another thread,
-//! metrics and docs follow from it. A server matches on [`RequestCode`] without a wildcard, so a new
-//! row without an arm in the server that serves it does not compile. On the wire and in headers a
-//! code stays an `i32`; [`request`] has the numbers for those that write requests.
+//! metrics and docs follow from it. A server matches on [`RequestCode`] without a wildcard, so a
+//! new row without an arm in the server that serves it does not compile. On the wire and in headers
+//! a code stays an `i32`; [`request`] has the numbers for those that write requests.
 //!
-//! Rights are those that RocketMQ 5.5.0 asks for; a retry topic stands there for its group. All names
-//! are RocketMQ's but `SEND_TOGETHER`, which is our own ([`crate::together`]): its number is far from
-//! RocketMQ's and fits into the 16 bits that a binary header has for it.
+//! Rights are those that RocketMQ 5.5.0 asks for; a retry topic stands there for its group. All
+//! names are RocketMQ's but `SEND_TOGETHER`, which is our own ([`crate::together`]): its number is
+//! far from RocketMQ's and fits into the 16 bits that a binary header has for it.
 
 use self::NamedIn::{Body, Every};
 
 /// Where a server carries out a request.
 ///
-/// A thread that serves connections carries out only what costs at most some 2 ms, however large the
-/// tables are: while it computes, it reads no other connection.
+/// A thread that serves connections carries out only what costs at most some 2 ms, however large
+/// the tables are: while it computes, it reads no other connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Runs {
-    /// On the network worker of its connection: neither a table nor the request's length decides what it costs.
+    /// On the network worker of its connection: neither a table nor the request's length decides
+    /// what it costs.
     OnWorker,
     /// On the network worker if the request, and what it is about, are small; otherwise beside.
     BySize,
-    /// On a thread that serves no connection: its cost grows with a table, or it waits for the device.
+    /// On a thread that serves no connection: its cost grows with a table, or it waits for the
+    /// device.
     Beside,
     /// Nowhere: a server sends it, or refuses it.
     Unserved,
@@ -140,7 +142,8 @@ pub struct RequestRow {
     pub gathers: Gathers,
     /// Its answer is large and never waits for the journal.
     pub is_answered_at_once: bool,
-    /// Served on the advertised port only: RocketMQ's second (VIP) port is there for sends, not to be held up by pulls.
+    /// Served on the advertised port only: RocketMQ's second (VIP) port is there for sends, not to
+    /// be held up by pulls.
     pub is_main_port_only: bool,
     /// Carried out by a master only: a slave refuses it, or passes it on.
     pub is_master_only: bool,
@@ -222,8 +225,8 @@ macro_rules! request_codes {
     })*) => {
         /// What a request asks for.
         ///
-        /// The variants are dense, so a match on them is one jump and the look at a row one index. On the
-        /// wire goes [`RequestCode::number`].
+        /// The variants are dense, so a match on them is one jump and the look at a row one index.
+        /// On the wire goes [`RequestCode::number`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         #[allow(missing_docs, non_camel_case_types, reason = "RocketMQ's names")]
@@ -253,8 +256,8 @@ macro_rules! request_codes {
                 $(.$set($($value),*))*,
         )*)*];
 
-        /// A pattern: all codes of one [`ServedBy`](code::ServedBy), for the arm of a server's match that
-        /// refuses what other programs answer.
+        /// A pattern: all codes of one [`ServedBy`](code::ServedBy), for the arm of a server's
+        /// match that refuses what other programs answer.
         #[macro_export]
         macro_rules! requests_of {
             $(($served_by) => { $($crate::code::RequestCode::$name)|* };)*

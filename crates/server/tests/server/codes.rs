@@ -1,5 +1,5 @@
-//! Every request code of RocketMQ, and the one of our own: what the binary does with it, as the table of requests says.
-//! `docs/compatibility.md` holds the same table; `WRITE_DOCS=1` writes it.
+//! Every request code of RocketMQ, and the one of our own: what the binary does with it, as the
+//! table of requests says. `docs/compatibility.md` holds the same table; `WRITE_DOCS=1` writes it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

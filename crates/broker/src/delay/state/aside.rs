@@ -1,4 +1,5 @@
-//! The delayed messages that are set aside since the device did not give them. The task tries them again (`delay/duty/aside.rs`).
+//! The delayed messages that are set aside since the device did not give them. The task tries them
+//! again (`delay/duty/aside.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,7 +47,8 @@ impl Rows {
         self.by_key.lock().values().copied().collect()
     }
 
-    /// Where the first of them lies in the log. One that is not there is tried as long as the log has its place, and keeps nothing.
+    /// Where the first of them lies in the log. One that is not there is tried as long as the log
+    /// has its place, and keeps nothing.
     pub(crate) fn first(&self) -> Option<LogOffset> {
         let nowhere = self.nowhere.lock().clone();
         let rows = self.by_key.lock();
@@ -92,7 +94,8 @@ impl Rows {
     }
 }
 
-/// When each is tried again. One that is delivered and not flushed yet is in the journal and not here.
+/// When each is tried again. One that is delivered and not flushed yet is in the journal and not
+/// here.
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
     due: BTreeSet<(i64, Key)>,

@@ -14,7 +14,8 @@ use store::Store;
 use crate::state::offsets::SEPARATOR;
 use crate::tables::{self, Keeper};
 
-/// Pairs of topic and group that a mode is set for; `defaultMessageRequestMode` holds for all others.
+/// Pairs of topic and group that a mode is set for; `defaultMessageRequestMode` holds for all
+/// others.
 pub(in crate::pop) const MODES_MAX: usize = 100_000;
 
 /// What was set.

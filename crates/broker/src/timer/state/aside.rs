@@ -1,4 +1,5 @@
-//! The timer messages that are set aside since the device did not give them. The task tries them again (`timer/duty/aside.rs`).
+//! The timer messages that are set aside since the device did not give them. The task tries them
+//! again (`timer/duty/aside.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,8 @@ use protocol::LogOffset;
 use crate::unreadable::Tries;
 use crate::{tables, wall_time};
 
-/// So many are set aside, a row of the journal each. With more of them the queue waits for the first, and slots stay open.
+/// So many are set aside, a row of the journal each. With more of them the queue waits for the
+/// first, and slots stay open.
 pub(crate) const ASIDE_MAX: usize = 10_000;
 /// So many recalls are kept for them.
 pub(crate) const RECALLS_MAX: usize = 10_000;
@@ -115,7 +117,8 @@ impl Rows {
         kept.any(|(_, key)| **key == *uniq_key || **key == *with_topic)
     }
 
-    /// What became of it is on the device. Recalls are kept as long as one is left that they may take back.
+    /// What became of it is on the device. Recalls are kept as long as one is left that they may
+    /// take back.
     pub(crate) fn forget(&self, journal: &Journal, at: u64) {
         let state = &mut *self.state.lock();
         state.messages.remove(&at);
@@ -128,7 +131,8 @@ impl Rows {
     }
 }
 
-/// When each is tried again. One whose fate is in the log and not flushed yet has a row and is not here.
+/// When each is tried again. One whose fate is in the log and not flushed yet has a row and is not
+/// here.
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
     pub(crate) due: BTreeSet<(i64, u64)>,

@@ -17,9 +17,11 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** Messages that are delivered at a time that their producer names, and those that he takes back. */
+@Tag("clients")
 class TimerTest {
     private static Message at(String topic, String property, long value, String body) {
         var message = new Message(topic, "tag", "key-" + body, body.getBytes(UTF_8));
