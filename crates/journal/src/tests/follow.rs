@@ -39,7 +39,7 @@ impl Copied {
 /// Puts the change that makes position `n`, and does the same to `state`.
 fn put(journal: &Journal, state: &mut State, n: u64) {
     let key = [(n * 7 % 13) as u8];
-    let position = if n % 5 == 0 {
+    let position = if n.is_multiple_of(5) {
         state.remove(&key[..]);
         journal.delete(TABLE, &key)
     } else {
