@@ -36,6 +36,7 @@ use crate::state::order_locks::OrderLocks;
 use crate::state::placement::Placement;
 use crate::state::registry::Registry;
 use crate::state::repeats::Repeats;
+use crate::state::role::Standing;
 use crate::state::stats::Stats;
 use crate::state::topics::Topics;
 use crate::state::topics::of_another::OfAnother;
@@ -184,6 +185,7 @@ impl Broker {
             exchange: Arc::new(Exchange::load(config_folder, &store)),
             forward: Arc::new(Forward::new(Arc::clone(&registry), clock.clone())),
             commits: Arc::default(),
+            standing: Standing::of(&settings),
             registry,
             routes: Arc::default(),
             placement: Placement::default(),

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 use crate::blocking::beside;
 use crate::broker::Broker;
-use crate::state::registry::{BROKER_ID, Owed, PAUSE_UNCONNECTED_MAX, Server};
+use crate::state::registry::{Identity, Owed, PAUSE_UNCONNECTED_MAX, Server};
 
 /// The first pause after a failure.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
@@ -93,6 +93,7 @@ pub(crate) async fn unregister(broker: &Broker) {
     }
     let settings = broker.settings.load_full();
     let address = told_address(&settings.broker_ip1, broker.advertised);
+    let broker_id = broker.standing.broker_id;
     let mut leaving = tokio::task::JoinSet::new();
     for server in &broker.registry.servers {
         let (server, settings, address, client) =
@@ -102,7 +103,7 @@ pub(crate) async fn unregister(broker: &Broker) {
                 broker_name: &settings.broker_name,
                 broker_addr: &address,
                 cluster_name: &settings.broker_cluster_name,
-                broker_id: BROKER_ID,
+                broker_id,
             };
             let left = client.call(&server.address, request::UNREGISTER_BROKER, &fields, Bytes::new(), GOOD_BYE).await;
             if let Err(error) = left {
@@ -264,14 +265,15 @@ async fn other_in_routes(broker: &Broker, address: &str) -> Result<Option<Option
     let route = (answer.code == ResponseCode::Success as i32).then(|| fastjson::from_slice::<TopicRoute>(&answer.body));
     let Some(Ok(route)) = route else { return Ok(None) };
     let own = told_address(&settings.broker_ip1, broker.advertised);
-    Ok(Some(other_of(&route, &settings.broker_cluster_name, &settings.broker_name, &own)))
+    Ok(Some(other_of(&route, &broker.identity(), &own)))
 }
 
 /// The address of our name and id in a route, if it is not ours.
-fn other_of(route: &TopicRoute, cluster: &str, broker_name: &str, own: &str) -> Option<String> {
-    let is_ours = |known: &&BrokerData| known.broker_name == broker_name && known.cluster == cluster;
+fn other_of(route: &TopicRoute, identity: &Identity, own: &str) -> Option<String> {
+    let is_ours =
+        |known: &&BrokerData| known.broker_name == identity.broker_name && known.cluster == identity.cluster_name;
     let known = route.broker_datas.iter().find(is_ours)?;
-    known.broker_addrs.get(&BROKER_ID).filter(|address| *address != own).cloned()
+    known.broker_addrs.get(&identity.broker_id).filter(|address| *address != own).cloned()
 }
 
 /// What is told, in the pieces in which it is.
@@ -322,7 +324,7 @@ async fn register(broker: &Arc<Broker>, address: &str, owed: Owed) -> Result<Reg
             broker_addr: &broker_addr,
             cluster_name: &settings.broker_cluster_name,
             ha_server_addr: Some(&broker.ha_address),
-            broker_id: BROKER_ID,
+            broker_id: broker.standing.broker_id,
             heartbeat_timeout_millis: None,
             enable_acting_master: None,
             compressed,
@@ -447,7 +449,8 @@ mod tests {
             };
             TopicRoute { broker_datas: vec![known], ..TopicRoute::default() }
         };
-        let other = |route: TopicRoute| other_of(&route, "C", "b", "own:1");
+        let identity = Identity { cluster_name: "C".to_owned(), broker_name: "b".to_owned(), broker_id: 0 };
+        let other = |route: TopicRoute| other_of(&route, &identity, "own:1");
         assert_eq!(other(route("C", 0, "other:1")).as_deref(), Some("other:1"));
         assert_eq!(other(route("C", 0, "own:1")), None);
         assert_eq!(other(route("C", 1, "slave:1")), None);
