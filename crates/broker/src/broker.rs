@@ -96,9 +96,8 @@ pub struct Broker {
     pub(crate) log_end_at_start: LogOffset,
     pub(crate) repeats: Repeats,
     pub(crate) beside: Beside,
-    pub(crate) upkeep: Tasks,
-    /// Registration, which ends before the ports do.
-    pub(crate) registering: Tasks,
+    /// What runs of `duties.rs`.
+    pub(crate) tasks: Tasks,
 }
 
 impl Broker {

@@ -22,11 +22,13 @@ use protocol::compression::CompressionError;
 use protocol::fastjson::{self, JsonError};
 use protocol::request::{GetRouteInfo, RegisterBroker, UnregisterBroker};
 use protocol::sys_flag::perm;
-use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::blocking::beside;
 use crate::broker::Broker;
 use crate::state::registry::{Identity, Owed, PAUSE_UNCONNECTED_MAX, Server};
+use crate::tasks::Stop;
+use crate::vital::vital;
 
 /// The first pause after a failure.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
@@ -78,23 +80,22 @@ impl RegisterError {
     }
 }
 
-/// Starts the tasks, one a name server.
-pub(crate) fn start(broker: &Arc<Broker>) {
+/// Keeps the broker registered, by a task a name server. At the end it tells every name server that the broker goes; one that does not answer
+/// will notice by itself.
+pub(crate) async fn keep_registered(broker: Arc<Broker>, stop: Stop) {
+    let mut servers = JoinSet::new();
     for server in &broker.registry.servers {
-        let stop = broker.registering.stopping();
-        broker.registering.spawn("registration", keep(Arc::clone(broker), Arc::clone(server), stop));
+        servers.spawn(vital("registration", keep(Arc::clone(&broker), Arc::clone(server), stop.clone())));
     }
+    while servers.join_next().await.is_some() {}
+    unregister(&broker).await;
 }
 
-/// Ends them, and tells every name server that this broker goes. Once. A name server that does not answer will notice by itself.
-pub(crate) async fn unregister(broker: &Broker) {
-    if !broker.registering.end("registration").await {
-        return;
-    }
+async fn unregister(broker: &Broker) {
     let settings = broker.settings.load_full();
     let address = told_address(&settings.broker_ip1, broker.advertised);
     let broker_id = broker.standing.broker_id;
-    let mut leaving = tokio::task::JoinSet::new();
+    let mut leaving = JoinSet::new();
     for server in &broker.registry.servers {
         let (server, settings, address, client) =
             (Arc::clone(server), Arc::clone(&settings), address.clone(), broker.registry.client.clone());
@@ -114,14 +115,14 @@ pub(crate) async fn unregister(broker: &Broker) {
     while leaving.join_next().await.is_some() {}
 }
 
-async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receiver<bool>) {
+async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: Stop) {
     let mut pause = PAUSE_FIRST;
     let mut is_known = false;
     let mut has_complained = false;
     let mut seen = Seen::default();
     // The one that the last registration came by, for as long as it says that we are known.
     let mut connection = None;
-    while !*stop.borrow() {
+    while !stop.is_asked() {
         let owed = std::mem::replace(&mut *server.owed.lock(), Owed::Topics(BTreeSet::new()));
         let owed = if is_known { owed } else { Owed::Everything };
         let settings = broker.settings.load();
@@ -129,7 +130,7 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receive
         drop(settings);
         let registered = tokio::select! {
             biased;
-            _ = stop.changed() => return,
+            () = stop.asked() => return,
             registered = look_and_register(&broker, &server.address, owed, &mut seen, is_known) => registered,
         };
         match registered {
@@ -156,7 +157,7 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receive
                 };
                 tokio::select! {
                     biased;
-                    _ = stop.changed() => return,
+                    () = stop.asked() => return,
                     () = ended => {
                         tracing::warn!(name_server = server.address, "the connection ended, registering again");
                         is_known = false;
@@ -183,7 +184,7 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receive
         }
         tokio::select! {
             biased;
-            _ = stop.changed() => return,
+            () = stop.asked() => return,
             () = tokio::time::sleep(pause) => {}
         }
         pause *= 2;

@@ -4,10 +4,10 @@ pub(super) mod ledger;
 mod load;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use config::{BrokerSettings, StoreSettings};
+use hashbrown::HashMap;
 use journal::Table;
 use parking_lot::Mutex;
 use protocol::properties::name;
@@ -18,7 +18,16 @@ use tokio::sync::Notify;
 use crate::refusal::Refusal;
 use crate::state::offsets::Offsets;
 use crate::state::topics::{Topic, Topics};
+use crate::tables;
 use ledger::Ledger;
+
+/// What says when a half message is looked at first, in ms.
+#[derive(Clone, Copy)]
+struct Waits {
+    timeout_ms: i64,
+    kept_ms: i64,
+    now: i64,
+}
 
 /// Whose offsets say how far half messages and ends are dealt with.
 pub(super) const GROUP: &str = "CID_RMQ_SYS_TRANS";
@@ -30,28 +39,35 @@ pub(crate) struct Transactions {
     pub(super) half: Arc<Topic>,
     pub(super) op: Arc<Topic>,
     pub(super) ledger: Mutex<Ledger>,
+    /// How often producers were asked about half messages that the ledger does not have yet, by offset in the half queue.
+    asked: Mutex<HashMap<u64, u32>>,
     /// A half message that was committed before the start, and whose end is not in the log.
     pub(super) lost_end: Mutex<Option<u64>>,
     /// Rung when the half queue grows.
     pub(super) bell: Arc<Notify>,
-    pub(super) is_stopping: AtomicBool,
-    pub(super) has_stopped: Notify,
 }
 
 impl Transactions {
-    pub(crate) fn new(topics: &Topics) -> Transactions {
+    pub(crate) fn new(store: &Store, topics: &Topics) -> Transactions {
+        let mut asked = HashMap::new();
+        store.journal().load(tables::CHECKS, |key, value| {
+            if let (Ok(offset), Ok(checks)) =
+                (key.try_into().map(u64::from_be_bytes), value.try_into().map(u32::from_be_bytes))
+            {
+                asked.insert(offset, checks);
+            }
+        });
         Transactions {
+            asked: Mutex::new(asked),
             half: topics.half(),
             op: topics.op(),
             ledger: Mutex::default(),
             lost_end: Mutex::default(),
             bell: Arc::clone(topics.half_bell()),
-            is_stopping: AtomicBool::new(false),
-            has_stopped: Notify::new(),
         }
     }
 
-    /// Reads which half messages are open. After the offsets of another broker have been imported, and before anybody is served.
+    /// Reads which half messages are open. After the offsets of another broker have been imported, and before anybody ends one.
     pub(crate) fn load(
         &self,
         store: &Arc<Store>,
@@ -60,8 +76,12 @@ impl Transactions {
         kept_ms: i64,
         now: i64,
     ) -> Result<(), StoreError> {
-        let (ledger, lost_end) = load::load(store, offsets, &self.half, &self.op, timeout_ms, kept_ms, now)?;
+        let mut asked = self.asked.lock().clone();
+        asked.extend(self.ledger.lock().open().map(|open| (open.offset, open.checks)));
+        let waits = Waits { timeout_ms, kept_ms, now };
+        let (ledger, lost_end) = load::load(store, offsets, (&self.half, &self.op), &asked, waits)?;
         *self.ledger.lock() = ledger;
+        self.asked.lock().clear();
         *self.lost_end.lock() = lost_end;
         Ok(())
     }
@@ -98,22 +118,13 @@ impl Transactions {
         // When producers are asked about theirs the next time.
         Err(Refusal::busy(what, Duration::from_millis(settings.transaction_check_interval.max(0) as u64)))
     }
-
-    /// Lets the task finish what it is at, and waits for it.
-    pub(crate) async fn stop(&self) {
-        let stopped = self.has_stopped.notified();
-        if !self.is_stopping.swap(true, Ordering::AcqRel) {
-            self.bell.notify_one();
-            stopped.await;
-        }
-    }
 }
 
 /// Half queue offset → how often a producer was asked, for open half messages about which one was.
 impl Table for Transactions {
     fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        let asked: Vec<(u64, u32)> =
-            self.ledger.lock().open().filter(|open| open.checks > 0).map(|open| (open.offset, open.checks)).collect();
+        let mut asked = self.asked.lock().clone();
+        asked.extend(self.ledger.lock().open().filter(|open| open.checks > 0).map(|open| (open.offset, open.checks)));
         for (offset, checks) in asked {
             f(&offset.to_be_bytes(), &checks.to_be_bytes());
         }
