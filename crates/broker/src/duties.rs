@@ -210,8 +210,9 @@ impl Broker {
         after_loss::cut(&broker);
         let registry = Arc::clone(&broker.registry);
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
-        protect::begin(&broker);
         broker.begin_duties().await?;
+        // Behind what is loaded: files of the log that a scan reads stay.
+        protect::begin(&broker);
         Ok(broker)
     }
 

@@ -156,7 +156,47 @@ pub(super) fn immunity_ms(view: &RecordView<'_>) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use env::{Clock, Random, TimeMs};
+    use protocol::names;
+    use protocol::record::RecordDraft;
+    use store::{RecordBatch, StoreEnv, StoreOptions, TagsCode};
+
     use super::*;
+
+    #[test]
+    fn each_load_knows_how_often_a_producer_was_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Clock::manual(TimeMs(1_000)).0;
+        let env = StoreEnv { clock: clock.clone(), random: Random::seeded(1), ..StoreEnv::real() };
+        let options = StoreOptions { segment_bytes: 1 << 20, ..StoreOptions::at(dir.path()) };
+        let store = Store::open(options, env).unwrap().0;
+        let host = "127.0.0.1:10911".parse().unwrap();
+        let draft = RecordDraft { body: b"x", ..RecordDraft::plain(names::TRANS_HALF_TOPIC, host) };
+        let mut batch = RecordBatch::new();
+        batch.push(&store.queue(names::TRANS_HALF_TOPIC, 0).unwrap(), TagsCode::Code(0), |out| {
+            draft.encode(out).unwrap();
+        });
+        store.append(&mut batch, TimeMs(1_000)).unwrap();
+        store.journal().put(tables::CHECKS, &0u64.to_be_bytes(), &3u32.to_be_bytes());
+
+        let (topics, offsets) = (Topics::load(&store, clock.clone()), Offsets::new(clock));
+        let transactions = Arc::new(Transactions::new(&store, &topics));
+        store.journal().attach(tables::CHECKS, Arc::clone(&transactions) as Arc<dyn Table>);
+        let row = || {
+            let mut rows = Vec::new();
+            transactions.for_each(&mut |key, value| rows.push((key.to_vec(), value.to_vec())));
+            rows
+        };
+        let asked = [(0u64.to_be_bytes().to_vec(), 3u32.to_be_bytes().to_vec())];
+        assert_eq!(row(), asked, "a snapshot before the load has it");
+        for _ in 0..2 {
+            transactions.load(&store, &offsets, 6_000, HOUR_MS, 1_000).unwrap();
+            let open: Vec<u32> = transactions.ledger.lock().open().map(|open| open.checks).collect();
+            assert_eq!(open, [3]);
+            assert_eq!(row(), asked);
+        }
+        store.close().unwrap();
+    }
 
     #[test]
     fn ends_of_old_and_new_brokers_are_understood() {
