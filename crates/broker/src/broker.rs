@@ -30,8 +30,9 @@ use crate::state::groups::Groups;
 use crate::state::offsets::Offsets;
 use crate::state::order_locks::OrderLocks;
 use crate::state::placement::Placement;
-use crate::state::registry::{self, Identity, Registry};
+use crate::state::registry::{Identity, Registry};
 use crate::state::repeats::Repeats;
+use crate::state::role::Standing;
 use crate::state::routes::Routes;
 use crate::state::stats::Stats;
 use crate::state::topics::Topics;
@@ -76,6 +77,7 @@ pub struct Broker {
     pub(crate) stats: Stats,
     pub(crate) configuration: Configuration,
     pub(crate) exchange: Arc<Exchange>,
+    pub(crate) standing: Standing,
     pub(crate) registry: Arc<Registry>,
     pub(crate) routes: Arc<Routes>,
     pub(crate) placement: Placement,
@@ -94,9 +96,8 @@ pub struct Broker {
     pub(crate) log_end_at_start: LogOffset,
     pub(crate) repeats: Repeats,
     pub(crate) beside: Beside,
-    pub(crate) upkeep: Tasks,
-    /// Registration, which ends before the ports do.
-    pub(crate) registering: Tasks,
+    /// What runs of `duties.rs`.
+    pub(crate) tasks: Tasks,
 }
 
 impl Broker {
@@ -126,7 +127,7 @@ impl Broker {
         Identity {
             cluster_name: settings.broker_cluster_name.clone(),
             broker_name: settings.broker_name.clone(),
-            broker_id: registry::BROKER_ID,
+            broker_id: self.standing.broker_id,
         }
     }
 }

@@ -1,7 +1,9 @@
-//! In what order the parts of a broker start and stop.
+//! Which tasks a broker has in which role, in what order they start and stop, and what a start loads before.
 
+use std::future::ready;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -15,14 +17,14 @@ use parking_lot::Mutex;
 use protocol::delay::DelayLevels;
 use store::{Store, StoreError};
 
-use crate::beside::Beside;
+use crate::beside::{self, Beside};
 use crate::broker::Broker;
 use crate::client::register;
 use crate::delay::{self, Delay};
 use crate::exchange::{Exchange, ExchangeError, When};
 use crate::ids::Ids;
 use crate::limits::Limits;
-use crate::lite::Lite;
+use crate::lite::{self, Lite};
 use crate::pop::{self, Pops};
 use crate::refusal::Refusal;
 use crate::state::clients::Clients;
@@ -36,22 +38,26 @@ use crate::state::order_locks::OrderLocks;
 use crate::state::placement::Placement;
 use crate::state::registry::Registry;
 use crate::state::repeats::Repeats;
+use crate::state::role::{Role, Standing};
 use crate::state::stats::Stats;
 use crate::state::topics::Topics;
 use crate::state::topics::of_another::OfAnother;
+use crate::static_topic::clean;
 use crate::static_topic::forward::Forward;
-use crate::tasks::Tasks;
+use crate::tasks::{Stop, Tasks};
 use crate::timer::{self, Timers};
 use crate::transaction::{self, Transactions};
 use crate::unheard::Unheard;
 use crate::unreadable::Unreadable;
-use crate::vital::vital;
 use crate::waiting::hold::Hold;
 use crate::write::acknowledgements::acknowledge;
+use crate::write::placement;
 use crate::{protect, tables, upkeep};
 
 /// Longer than a batch of delayed messages waits for room in the log.
 const LAST_DELIVERY: Duration = Duration::from_secs(10);
+/// Longer than a last export, a last good-bye, and a step of a request that nobody waits for any more take.
+const LAST_WORK: Duration = Duration::from_secs(5);
 
 /// What a broker is started with.
 pub struct Start {
@@ -95,38 +101,152 @@ pub enum StartError {
     Refused(Refusal),
 }
 
+/// A task of the broker, which can be started, told to end and started again.
+struct Duty {
+    /// It is known by that in the log, too.
+    name: &'static str,
+    /// In which roles it runs.
+    roles: &'static [Role],
+    ends: Ends,
+    /// Reads from the log and the journal what the task needs. All that start together are loaded before the first of them runs.
+    load: fn(Arc<Broker>) -> Loading,
+    run: fn(Arc<Broker>, Stop) -> Working,
+}
+
+type Loading = Pin<Box<dyn Future<Output = Result<(), StartError>> + Send>>;
+type Working = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// In what order duties end. Those of one step end together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ends {
+    /// Connections have ended by now, and with them what their requests still do.
+    WithRequests,
+    /// They append until they end.
+    WithPromises,
+    /// They answer those that wait for an append.
+    WithWaits,
+    /// Clients look for another broker from then on.
+    WithRegistration,
+    /// Nobody changes anything any more.
+    Last,
+}
+
+impl Ends {
+    const ALL: [Ends; 5] =
+        [Ends::WithRequests, Ends::WithPromises, Ends::WithWaits, Ends::WithRegistration, Ends::Last];
+
+    /// How long a stop waits for them.
+    fn limit(self) -> Duration {
+        match self {
+            Ends::WithPromises => LAST_DELIVERY,
+            Ends::WithRequests | Ends::WithWaits | Ends::WithRegistration | Ends::Last => LAST_WORK,
+        }
+    }
+}
+
+const ALL: &[Role] = &[Role::Master, Role::ActingMaster, Role::Slave];
+/// What waits is delivered, and clients commit and pop.
+const DELIVERING: &[Role] = &[Role::Master, Role::ActingMaster];
+const MASTER: &[Role] = &[Role::Master];
+
+/// A duty that loads nothing.
+const fn duty(name: &'static str, roles: &'static [Role], ends: Ends, run: fn(Arc<Broker>, Stop) -> Working) -> Duty {
+    Duty { name, roles, ends, load: |_| Box::pin(ready(Ok(()))), run }
+}
+
+/// All tasks of the broker, in the order in which they start.
+const DUTIES: &[Duty] = &[
+    duty("acknowledgements", ALL, Ends::WithWaits, |broker, stop| Box::pin(acknowledge(broker, stop))),
+    duty("parked pulls", ALL, Ends::WithWaits, |broker, stop| Box::pin(Arc::clone(&broker.hold).expire(stop))),
+    Duty {
+        name: "delayed delivery",
+        roles: DELIVERING,
+        ends: Ends::WithPromises,
+        load: |broker| Box::pin(async move { Ok(delay::load(&broker).await?) }),
+        run: |broker, stop| Box::pin(delay::deliver(broker, stop)),
+    },
+    Duty {
+        name: "timer messages",
+        roles: DELIVERING,
+        ends: Ends::WithPromises,
+        load: |broker| Box::pin(async move { Ok(timer::load(&broker).await?) }),
+        run: |broker, stop| Box::pin(timer::deliver(broker, stop)),
+    },
+    duty("waiting pops", ALL, Ends::WithWaits, |broker, stop| Box::pin(Arc::clone(&broker.hold.rooms).expire(stop))),
+    Duty {
+        name: "leases",
+        roles: DELIVERING,
+        ends: Ends::WithPromises,
+        load: |broker| Box::pin(async move { Ok(pop::load(&broker).await?) }),
+        run: |broker, stop| Box::pin(pop::revive(broker, stop)),
+    },
+    Duty {
+        name: "transactions",
+        roles: DELIVERING,
+        ends: Ends::WithPromises,
+        load: |broker| {
+            Box::pin(async move {
+                transaction::load(&broker).await?;
+                transaction::mend(&broker).await.map_err(StartError::Refused)
+            })
+        },
+        run: |broker, stop| Box::pin(transaction::ask(broker, stop)),
+    },
+    duty("requests beside", ALL, Ends::WithRequests, |broker, stop| Box::pin(beside::serve(broker, stop))),
+    duty("offsets", DELIVERING, Ends::Last, |broker, stop| Box::pin(upkeep::keep_offsets(broker, stop))),
+    duty("throughput", ALL, Ends::Last, |broker, stop| Box::pin(upkeep::watch_throughput(broker, stop))),
+    duty("housekeeping", ALL, Ends::Last, |broker, stop| Box::pin(upkeep::keep_house(broker, stop))),
+    duty("configuration files", ALL, Ends::Last, |broker, stop| Box::pin(upkeep::keep_files(broker, stop))),
+    duty("lite topics", MASTER, Ends::Last, |broker, stop| Box::pin(lite::keep(broker, stop))),
+    duty("events of lite topics", DELIVERING, Ends::Last, |broker, stop| Box::pin(lite::dispatch(broker, stop))),
+    duty("mappings of static topics", MASTER, Ends::Last, |broker, stop| Box::pin(clean::keep(broker, stop))),
+    duty("placement of topics", MASTER, Ends::Last, |broker, stop| Box::pin(placement::run(broker, stop))),
+    duty("registration", ALL, Ends::WithRegistration, |broker, stop| Box::pin(register::keep_registered(broker, stop))),
+];
+
 impl Broker {
     /// Loads what the journal holds, creates the system topics, and starts the tasks. Needs a
     /// running runtime.
     pub async fn start(start: Start) -> Result<Arc<Broker>, StartError> {
         let broker = Broker::load(start)?;
         after_loss::cut(&broker);
-        let timeout_ms = broker.settings.load().transaction_time_out;
-        let kept_ms = transaction::kept_ms(&broker.store_settings.load());
-        broker.transactions.load(&broker.store, &broker.offsets, timeout_ms, kept_ms, broker.clock.now().0)?;
-        pop::settle_revived(&broker)?;
-        pop::take_over(&broker).await?;
-        broker.pops.begin(broker.clock.now().0);
-        transaction::mend(&broker).await.map_err(StartError::Refused)?;
         let registry = Arc::clone(&broker.registry);
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
+        broker.begin_duties().await?;
+        // Behind what is loaded: files of the log that a scan reads stay.
         protect::begin(&broker);
-        broker.store.journal().written().reached(broker.store.journal().position()).await;
-        tokio::spawn(vital("acknowledgements", acknowledge(Arc::clone(&broker))));
-        tokio::spawn(vital("parked pulls", Arc::clone(&broker.hold).expire()));
-        tokio::spawn(vital("delayed delivery", delay::deliver(Arc::clone(&broker))));
-        tokio::spawn(vital("timer messages", timer::deliver(Arc::clone(&broker))));
-        tokio::spawn(vital("waiting pops", Arc::clone(&broker.hold.rooms).expire()));
-        tokio::spawn(vital("leases", pop::revive(Arc::clone(&broker))));
-        tokio::spawn(vital("transactions", transaction::ask(Arc::clone(&broker))));
-        broker.beside.start(&broker);
-        upkeep::start(&broker);
         Ok(broker)
     }
 
-    /// Writes `config/*.json` as the journal has them, after taking over what another broker has
-    /// written there, and ends. After a crash offsets go no further than what is left of their
-    /// queues, as at a start. Nothing is served or delivered. Needs a running runtime.
+    /// Starts the duties of the broker's role that do not run.
+    pub async fn begin_duties(self: &Arc<Broker>) -> Result<(), StartError> {
+        let role = self.standing.role;
+        let is_due = |duty: &&Duty| duty.roles.contains(&role) && !self.tasks.has(duty.name);
+        let starting: Vec<&Duty> = DUTIES.iter().filter(is_due).collect();
+        for duty in &starting {
+            (duty.load)(Arc::clone(self)).await?;
+        }
+        self.store.journal().written().reached(self.store.journal().position()).await;
+        for duty in starting {
+            self.tasks.run(duty.name, |stop| (duty.run)(Arc::clone(self), stop));
+        }
+        Ok(())
+    }
+
+    /// Ends all duties, one step of [`Ends`] after the other. [`Broker::begin_duties`] starts them again, from what the log and the journal say then.
+    pub async fn end_duties(&self) {
+        for step in Ends::ALL {
+            self.end_step(step).await;
+        }
+    }
+
+    async fn end_step(&self, step: Ends) {
+        let names: Vec<&'static str> = DUTIES.iter().filter(|duty| duty.ends == step).map(|duty| duty.name).collect();
+        self.tasks.end(&names, step.limit()).await;
+    }
+
+    /// Writes `config/*.json` as the journal has them, after taking over what another broker has written there, and ends. After a crash
+    /// offsets go no further than what is left of their queues, as at a start. Nothing is served or delivered. Needs a running runtime.
     pub async fn write_configuration(start: Start) -> Result<(), StartError> {
         let broker = Broker::load(start)?;
         // What lies behind the end of its queue now, a broker that takes over would believe.
@@ -172,7 +292,7 @@ impl Broker {
         let lite = Arc::new(Lite::new(&hold, clock.clone(), random.clone()));
         let config_folder = store.options().root.join("config");
         let broker = Arc::new(Broker {
-            transactions: Arc::new(Transactions::new(&topics)),
+            transactions: Arc::new(Transactions::new(&store, &topics)),
             timers,
             groups: Arc::new(groups),
             offsets: Arc::new(offsets),
@@ -187,6 +307,7 @@ impl Broker {
             exchange: Arc::new(Exchange::load(config_folder, &store)),
             forward: Arc::new(Forward::new(Arc::clone(&registry), clock.clone())),
             commits: Arc::default(),
+            standing: Standing::of(&settings),
             registry,
             routes: Arc::default(),
             placement: Placement::default(),
@@ -199,8 +320,7 @@ impl Broker {
             log_end_at_start: store.end(),
             repeats: Repeats::new(settings.repeated_send_window_millis, settings.repeated_sends_max),
             beside: Beside::new(),
-            upkeep: Tasks::new(),
-            registering: Tasks::new(),
+            tasks: Tasks::default(),
             pops: Arc::new(Pops::load(&store, &topics)),
             hold,
             ids: Ids::new(advertised.ip(), clock.clone(), &random),
@@ -241,29 +361,14 @@ impl Broker {
 
     /// Leaves the name servers, while everybody is served on. `stop` does it if nobody did.
     pub async fn unregister(&self) {
-        register::unregister(self).await;
+        self.end_step(Ends::WithRegistration).await;
     }
 
     /// Stops the tasks, answers what is parked, and writes down how far delayed delivery got.
     /// Listeners stop before. An error if `config/*.json` could not be written as the journal has
     /// them; all else is done then, too.
     pub async fn stop(&self) -> Result<(), ExchangeError> {
-        self.beside.stop().await;
-        let delivery = async {
-            self.delay.stop().await;
-            if let Some(timers) = &self.timers {
-                timers.stop().await;
-            }
-            self.transactions.stop().await;
-            self.pops.stop().await;
-        };
-        if tokio::time::timeout(LAST_DELIVERY, delivery).await.is_err() {
-            tracing::warn!(
-                "delivery of delayed messages, or the task of transactions or leases, does not end, going on without"
-            );
-        }
-        self.acknowledgements.stop();
-        self.hold.stop();
+        self.end_duties().await;
         match tokio::time::timeout(LAST_DELIVERY, pop::hand_over(self)).await {
             Ok(Ok(())) => {}
             Ok(Err(refusal)) => {
@@ -271,6 +376,53 @@ impl Broker {
             }
             Err(_) => tracing::warn!("handing over leases does not end, going on without; the journal holds them"),
         }
-        upkeep::stop(self).await
+        upkeep::finish(self).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Files below `folder` that say `what`, without their tests.
+    fn files_with(folder: &Path, what: &str, found: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                files_with(&path, what, found);
+            } else if fs::read_to_string(&path).unwrap().split("mod tests {").next().unwrap().contains(what) {
+                found.insert(path.file_stem().unwrap().to_str().unwrap().to_owned());
+            }
+        }
+    }
+
+    #[test]
+    fn each_task_of_the_broker_is_in_the_table() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let with = |what| {
+            let mut found = BTreeSet::new();
+            files_with(&source, what, &mut found);
+            Vec::from_iter(found)
+        };
+        assert_eq!(with("tasks.run("), ["duties"]);
+        // `beside/mod.rs` and `register.rs` share a duty among several tasks, which end with it.
+        assert_eq!(with("vital("), ["mod", "register", "tasks", "vital"]);
+        let names: BTreeSet<&str> = DUTIES.iter().map(|duty| duty.name).collect();
+        assert_eq!(names.len(), DUTIES.len(), "two of one name");
+    }
+
+    #[test]
+    fn a_slave_delivers_nothing_and_an_acting_master_delivers_what_waits() {
+        let of = |role| DUTIES.iter().filter(move |duty| duty.roles.contains(&role)).map(|duty| duty.name);
+        assert_eq!(of(Role::Master).count(), DUTIES.len());
+        let more: Vec<&str> =
+            of(Role::ActingMaster).filter(|name| !of(Role::Slave).any(|other| other == *name)).collect();
+        let delivering =
+            ["delayed delivery", "timer messages", "leases", "transactions", "offsets", "events of lite topics"];
+        assert_eq!(more, delivering);
     }
 }

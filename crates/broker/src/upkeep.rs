@@ -1,4 +1,4 @@
-//! What the broker does by itself: offsets into the journal, samples, expiry, JSON files, registration.
+//! What the broker does by itself: offsets into the journal, samples, expiry, JSON files.
 //!
 //! Each is a task that sleeps until there is something to do; all end when the broker stops, which then does each a last time.
 
@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use journal::Table;
-use tokio::sync::watch;
 
 use crate::blocking::beside;
 use crate::broker::Broker;
-use crate::client::{heartbeat, register};
+use crate::client::heartbeat;
 use crate::exchange::{ExchangeError, Exports, Extras, When};
 use crate::minutes::{Minute, Minutes};
 use crate::session::JOURNAL_TIMEOUT;
@@ -20,35 +19,16 @@ use crate::state::offsets::{Offsets, rows};
 use crate::state::stats::SAMPLE_MS;
 use crate::state::topics::Topics;
 use crate::state::topics::mapped::Mappings;
-use crate::static_topic::clean;
+use crate::tables;
+use crate::tasks::Stop;
 use crate::wall_time::{STEP_MS, Steps};
-use crate::write::placement;
-use crate::{lite, tables};
 
 /// How often it is looked whether offsets are written, where the journal did not take them at once.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Starts the tasks.
-pub(crate) fn start(broker: &Arc<Broker>) {
-    let (tasks, stop, own) = (&broker.upkeep, || broker.upkeep.stopping(), || Arc::clone(broker));
-    tasks.spawn("offsets", keep_offsets(own(), stop()));
-    tasks.spawn("throughput", watch_throughput(own(), stop()));
-    tasks.spawn("housekeeping", keep_house(own(), stop()));
-    tasks.spawn("configuration files", keep_files(own(), stop()));
-    if broker.store.has_light_queues() {
-        tasks.spawn("lite topics", lite::keep(own(), stop()));
-        tasks.spawn("events of lite topics", lite::dispatch(own(), stop()));
-    }
-    tasks.spawn("mappings of static topics", clean::keep(own(), stop()));
-    tasks.spawn("placement of topics", placement::run(own(), stop()));
-    register::start(broker);
-}
-
-/// Ends the tasks, and does a last time what they did. Nobody is served any more. An error if
-/// `config/*.json` are behind the journal then: another broker would go on with what they say.
-pub(crate) async fn stop(broker: &Broker) -> Result<(), ExchangeError> {
-    register::unregister(broker).await;
-    broker.upkeep.end("upkeep").await;
+/// Does a last time what the tasks did, which have ended. Nobody is served any more. An error if `config/*.json` are behind the journal then:
+/// another broker would go on with what they say.
+pub(crate) async fn finish(broker: &Broker) -> Result<(), ExchangeError> {
     tend_conditions(broker);
     let position = rows::put(&broker.store, &broker.offsets);
     let written = broker.store.journal().written().reached(position);
@@ -67,17 +47,17 @@ pub(crate) async fn stop(broker: &Broker) -> Result<(), ExchangeError> {
 
 /// Carries committed offsets to the journal, `journalOffsetsMillis` after the first of them, of each key the newest. Whoever is told
 /// an offset (14) has it carried there before.
-async fn keep_offsets(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
-    while !*stop.borrow() {
+pub(crate) async fn keep_offsets(broker: Arc<Broker>, mut stop: Stop) {
+    while !stop.is_asked() {
         tokio::select! {
             biased;
-            _ = stop.changed() => return,
+            () = stop.asked() => return,
             () = broker.offsets.changed() => {}
         }
         let gather = Duration::from_millis(broker.store_settings.load().journal_offsets_millis);
         tokio::select! {
             biased;
-            _ = stop.changed() => return,
+            () = stop.asked() => return,
             () = tokio::time::sleep(gather) => {}
         }
         let position = rows::put(&broker.store, &broker.offsets);
@@ -85,7 +65,7 @@ async fn keep_offsets(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
         while broker.store.journal().written().get() < position {
             tokio::select! {
                 biased;
-                _ = stop.changed() => return,
+                () = stop.asked() => return,
                 () = tokio::time::sleep(LOOK_AGAIN) => {}
             }
         }
@@ -93,9 +73,9 @@ async fn keep_offsets(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
 }
 
 /// Says why fewer messages are stored than usual.
-async fn watch_throughput(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
+pub(crate) async fn watch_throughput(broker: Arc<Broker>, mut stop: Stop) {
     let (mut falls, mut looked_at, mut window) = (Falls::default(), broker.clock.elapsed(), 0);
-    while !*stop.borrow() {
+    while !stop.is_asked() {
         let set = broker.settings.load().throughput_window_millis;
         if std::mem::replace(&mut window, set) != set {
             // Windows of another length say nothing of this one.
@@ -103,7 +83,7 @@ async fn watch_throughput(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) 
         }
         tokio::select! {
             biased;
-            _ = stop.changed() => return,
+            () = stop.asked() => return,
             () = tokio::time::sleep(Duration::from_millis(window)) => {}
         }
         let now = broker.clock.elapsed();
@@ -117,15 +97,15 @@ async fn watch_throughput(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) 
 }
 
 /// Samples, and whatever expires.
-async fn keep_house(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
+pub(crate) async fn keep_house(broker: Arc<Broker>, mut stop: Stop) {
     let every = Duration::from_millis(SAMPLE_MS.unsigned_abs());
     let mut minutes = Minutes::default();
     let mut steps = Steps::new(&broker.clock);
     tell_behind(&broker);
-    while !*stop.borrow() {
+    while !stop.is_asked() {
         tokio::select! {
             biased;
-            _ = stop.changed() => return,
+            () = stop.asked() => return,
             () = tokio::time::sleep(every) => {}
         }
         beside(&broker, |broker| broker.stats.sample()).await;
@@ -185,14 +165,14 @@ fn tend_conditions(broker: &Broker) {
 }
 
 /// Writes RocketMQ's JSON files when their state has changed.
-async fn keep_files(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
+pub(crate) async fn keep_files(broker: Arc<Broker>, mut stop: Stop) {
     let mut has_complained = false;
-    while !*stop.borrow() {
+    while !stop.is_asked() {
         let every = broker.settings.load().flush_consumer_offset_interval;
         let every = Duration::from_millis(every.max(100));
         tokio::select! {
             biased;
-            _ = stop.changed() => return,
+            () = stop.asked() => return,
             () = tokio::time::sleep(every) => {}
         }
         let runtime = tokio::runtime::Handle::current();

@@ -1,4 +1,4 @@
-//! What operators, other replicas and controllers ask of a master that has no replicas: 905 to 908, 1007, 1008.
+//! Requests of operators, other replicas and controllers about replication: 905 to 908, 1007, 1008. No replica is connected.
 
 use net::{Outgoing, Request};
 use protocol::body::{HaClientRuntimeInfo, HaRuntimeInfo, SyncStateSet};
@@ -19,7 +19,7 @@ pub(crate) fn status(broker: &Broker, request: &Request<'_>, out: &mut Outgoing)
         ha_client_runtime_info: Some(HaClientRuntimeInfo::default()),
         ha_connection_info: Vec::new(),
         in_sync_slave_nums: 0,
-        master: true,
+        master: broker.standing.is_master(),
         master_commit_log_max_offset: broker.store.end().0 as i64,
     };
     reply_json(request, out, &info);

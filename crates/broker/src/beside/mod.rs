@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use net::{Outgoing, OwnedRequest, Request};
-use parking_lot::Mutex;
 use protocol::code::{RequestCode, ResponseCode, Runs};
 use tokio::task::JoinSet;
 
@@ -24,6 +23,7 @@ use crate::cold::Unanswered;
 use crate::inbox::Errand;
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
+use crate::tasks::Stop;
 use crate::vital::vital;
 
 /// Requests, and answers of clients, up to this many bytes count as small and stay on the network worker.
@@ -32,9 +32,6 @@ pub(crate) const SMALL_BYTES: usize = 16 << 10;
 const LONG_ANSWER_BYTES: usize = 1 << 20;
 /// Processors for each request that is carried out beside the workers at the same time.
 const PROCESSORS_EACH: usize = 4;
-
-/// Longer than a step of a request takes that nobody waits for any more.
-const LAST_STEP: Duration = Duration::from_secs(5);
 
 /// A thread of operators' requests rests no longer than this between two of them.
 const REST_MAX: Duration = Duration::from_millis(500);
@@ -65,28 +62,11 @@ impl OfClients {
 pub(crate) struct Beside {
     clients: Arc<FairQueue<Work>>,
     operators: Arc<FairQueue<Work>>,
-    /// The tasks that take from them. Guards nothing else.
-    tasks: Mutex<JoinSet<()>>,
 }
 
 impl Beside {
     pub(crate) fn new() -> Beside {
-        Beside { clients: Arc::new(FairQueue::new()), operators: Arc::new(FairQueue::new()), tasks: Mutex::default() }
-    }
-
-    /// Starts the tasks that take from the queues.
-    pub(crate) fn start(&self, broker: &Arc<Broker>) {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        // A simulated run must not depend on the machine.
-        let at_once = if disk::turns::are_given() { 1 } else { (processors / PROCESSORS_EACH).max(1) };
-        let mut tasks = self.tasks.lock();
-        // Nor does it rest.
-        let pace = || (!disk::turns::are_given()).then(Pace::default);
-        tasks.spawn(vital("long requests of clients", run(Arc::clone(broker), Arc::clone(&self.clients), None)));
-        for _ in 0..at_once {
-            let operators = Arc::clone(&self.operators);
-            tasks.spawn(vital("requests of operators", run(Arc::clone(broker), operators, pace())));
-        }
+        Beside { clients: Arc::new(FairQueue::new()), operators: Arc::new(FairQueue::new()) }
     }
 
     /// See [`OfClients`].
@@ -98,17 +78,27 @@ impl Beside {
     pub(crate) fn waiting(&self) -> usize {
         self.clients.waiting() + self.operators.waiting()
     }
+}
 
-    /// Drops what waits, and waits for what is under way: connections have ended by now, and with them what their requests still do.
-    pub(crate) async fn stop(&self) {
-        self.clients.stop();
-        self.operators.stop();
-        let mut tasks = std::mem::take(&mut *self.tasks.lock());
-        let ended = async { while tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(LAST_STEP, ended).await.is_err() {
-            tracing::warn!("a long request does not end, going on without");
-        }
+/// The task: has others take from the queues. When it is told to end it drops what waits, and waits for what is under way.
+pub(crate) async fn serve(broker: Arc<Broker>, mut stop: Stop) {
+    let Beside { clients, operators } = &broker.beside;
+    clients.open();
+    operators.open();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    // A simulated run must not depend on the machine.
+    let at_once = if disk::turns::are_given() { 1 } else { (processors / PROCESSORS_EACH).max(1) };
+    // Nor does it rest.
+    let pace = || (!disk::turns::are_given()).then(Pace::default);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(vital("long requests of clients", run(Arc::clone(&broker), Arc::clone(clients), None)));
+    for _ in 0..at_once {
+        tasks.spawn(vital("requests of operators", run(Arc::clone(&broker), Arc::clone(operators), pace())));
     }
+    stop.asked().await;
+    clients.stop();
+    operators.stop();
+    while tasks.join_next().await.is_some() {}
 }
 
 async fn run(broker: Arc<Broker>, queue: Arc<FairQueue<Work>>, mut pace: Option<Pace>) {

@@ -71,7 +71,7 @@ impl<W> FairQueue<W> {
         FairQueue { state: Mutex::new(state), changed: Notify::new(), stopped: Notify::new() }
     }
 
-    /// Lets a piece of work wait for its turn. After [`FairQueue::stop`] it is dropped.
+    /// Lets a piece of work wait for its turn. Between [`FairQueue::stop`] and [`FairQueue::open`] it is dropped.
     pub(super) fn push(&self, connection: u64, bytes: usize, work: W) -> Result<(), Full> {
         let state = self.state.lock();
         if state.is_stopped {
@@ -165,6 +165,11 @@ impl<W> FairQueue<W> {
     /// How many pieces wait.
     pub(super) fn waiting(&self) -> usize {
         self.state.lock().waiting
+    }
+
+    /// Takes what comes from now on, after a stop too.
+    pub(super) fn open(&self) {
+        self.state.lock().is_stopped = false;
     }
 
     /// Drops what waits, and all that comes from now on.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use net::{Outgoing, Request};
-use protocol::body::ConsumerRunningInfo;
+use protocol::body::{ConsumerRunningInfo, MASTER_ID};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
 use protocol::request::{GetConsumerRunningInfo, PullMessage, PullReply};
@@ -115,7 +115,7 @@ fn heard(broker: &Broker, session: &mut Session, group: &Arc<str>, out: &mut Out
             continue;
         }
         let fields = PullReply {
-            suggest_which_broker_id: 0,
+            suggest_which_broker_id: MASTER_ID,
             next_begin_offset: queue_offset,
             min_offset: 0,
             max_offset: 0,

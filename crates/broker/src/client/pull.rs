@@ -9,6 +9,7 @@ use std::time::Duration;
 use config::BrokerSettings;
 use filter::Expression;
 use net::{Outgoing, Request, SharedSlice};
+use protocol::body::MASTER_ID;
 use protocol::code::{ResponseCode, request};
 use protocol::request::{PullForbidden, PullMessage, PullReply};
 use protocol::sys_flag::{perm, pull as bits};
@@ -530,8 +531,8 @@ fn answer(
 
 fn fields(order: &PullOrder, found: &Read, code: ResponseCode) -> (ResponseCode, PullReply) {
     let fields = PullReply {
-        // A master without slaves serves everybody itself.
-        suggest_which_broker_id: 0,
+        // No slave takes readers off the master.
+        suggest_which_broker_id: MASTER_ID,
         next_begin_offset: found.next,
         min_offset: found.min,
         max_offset: found.max,

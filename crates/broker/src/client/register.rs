@@ -22,11 +22,13 @@ use protocol::compression::CompressionError;
 use protocol::fastjson::{self, JsonError};
 use protocol::request::{GetRouteInfo, RegisterBroker, UnregisterBroker};
 use protocol::sys_flag::perm;
-use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::blocking::beside;
 use crate::broker::Broker;
-use crate::state::registry::{BROKER_ID, Owed, PAUSE_UNCONNECTED_MAX, Server};
+use crate::state::registry::{Identity, Owed, PAUSE_UNCONNECTED_MAX, Server};
+use crate::tasks::Stop;
+use crate::vital::vital;
 
 /// The first pause after a failure.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
@@ -78,23 +80,22 @@ impl RegisterError {
     }
 }
 
-/// Starts the tasks, one a name server.
-pub(crate) fn start(broker: &Arc<Broker>) {
+/// Keeps the broker registered, by a task a name server. At the end it tells every name server that the broker goes; one that does not answer
+/// will notice by itself.
+pub(crate) async fn keep_registered(broker: Arc<Broker>, stop: Stop) {
+    let mut servers = JoinSet::new();
     for server in &broker.registry.servers {
-        let stop = broker.registering.stopping();
-        broker.registering.spawn("registration", keep(Arc::clone(broker), Arc::clone(server), stop));
+        servers.spawn(vital("registration", keep(Arc::clone(&broker), Arc::clone(server), stop.clone())));
     }
+    while servers.join_next().await.is_some() {}
+    unregister(&broker).await;
 }
 
-/// Ends them, and tells every name server that this broker goes. Once. A name server that does not
-/// answer will notice by itself.
-pub(crate) async fn unregister(broker: &Broker) {
-    if !broker.registering.end("registration").await {
-        return;
-    }
+async fn unregister(broker: &Broker) {
     let settings = broker.settings.load_full();
     let address = told_address(&settings.broker_ip1, broker.advertised);
-    let mut leaving = tokio::task::JoinSet::new();
+    let broker_id = broker.standing.broker_id;
+    let mut leaving = JoinSet::new();
     for server in &broker.registry.servers {
         let (server, settings, address, client) =
             (Arc::clone(server), Arc::clone(&settings), address.clone(), broker.registry.client.clone());
@@ -103,7 +104,7 @@ pub(crate) async fn unregister(broker: &Broker) {
                 broker_name: &settings.broker_name,
                 broker_addr: &address,
                 cluster_name: &settings.broker_cluster_name,
-                broker_id: BROKER_ID,
+                broker_id,
             };
             let left = client.call(&server.address, request::UNREGISTER_BROKER, &fields, Bytes::new(), GOOD_BYE).await;
             if let Err(error) = left {
@@ -114,14 +115,14 @@ pub(crate) async fn unregister(broker: &Broker) {
     while leaving.join_next().await.is_some() {}
 }
 
-async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receiver<bool>) {
+async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: Stop) {
     let mut pause = PAUSE_FIRST;
     let mut is_known = false;
     let mut has_complained = false;
     let mut seen = Seen::default();
     // The one that the last registration came by, for as long as it says that we are known.
     let mut connection = None;
-    while !*stop.borrow() {
+    while !stop.is_asked() {
         let owed = std::mem::replace(&mut *server.owed.lock(), Owed::Topics(BTreeSet::new()));
         let owed = if is_known { owed } else { Owed::Everything };
         let settings = broker.settings.load();
@@ -129,7 +130,7 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receive
         drop(settings);
         let registered = tokio::select! {
             biased;
-            _ = stop.changed() => return,
+            () = stop.asked() => return,
             registered = look_and_register(&broker, &server.address, owed, &mut seen, is_known) => registered,
         };
         match registered {
@@ -156,7 +157,7 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receive
                 };
                 tokio::select! {
                     biased;
-                    _ = stop.changed() => return,
+                    () = stop.asked() => return,
                     () = ended => {
                         tracing::warn!(name_server = server.address, "the connection ended, registering again");
                         is_known = false;
@@ -183,7 +184,7 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: watch::Receive
         }
         tokio::select! {
             biased;
-            _ = stop.changed() => return,
+            () = stop.asked() => return,
             () = tokio::time::sleep(pause) => {}
         }
         pause *= 2;
@@ -265,14 +266,15 @@ async fn other_in_routes(broker: &Broker, address: &str) -> Result<Option<Option
     let route = (answer.code == ResponseCode::Success as i32).then(|| fastjson::from_slice::<TopicRoute>(&answer.body));
     let Some(Ok(route)) = route else { return Ok(None) };
     let own = told_address(&settings.broker_ip1, broker.advertised);
-    Ok(Some(other_of(&route, &settings.broker_cluster_name, &settings.broker_name, &own)))
+    Ok(Some(other_of(&route, &broker.identity(), &own)))
 }
 
 /// The address of our name and id in a route, if it is not ours.
-fn other_of(route: &TopicRoute, cluster: &str, broker_name: &str, own: &str) -> Option<String> {
-    let is_ours = |known: &&BrokerData| known.broker_name == broker_name && known.cluster == cluster;
+fn other_of(route: &TopicRoute, identity: &Identity, own: &str) -> Option<String> {
+    let is_ours =
+        |known: &&BrokerData| known.broker_name == identity.broker_name && known.cluster == identity.cluster_name;
     let known = route.broker_datas.iter().find(is_ours)?;
-    known.broker_addrs.get(&BROKER_ID).filter(|address| *address != own).cloned()
+    known.broker_addrs.get(&identity.broker_id).filter(|address| *address != own).cloned()
 }
 
 /// What is told, in the pieces in which it is.
@@ -323,7 +325,7 @@ async fn register(broker: &Arc<Broker>, address: &str, owed: Owed) -> Result<Reg
             broker_addr: &broker_addr,
             cluster_name: &settings.broker_cluster_name,
             ha_server_addr: Some(&broker.ha_address),
-            broker_id: BROKER_ID,
+            broker_id: broker.standing.broker_id,
             heartbeat_timeout_millis: None,
             enable_acting_master: None,
             compressed,
@@ -448,7 +450,8 @@ mod tests {
             };
             TopicRoute { broker_datas: vec![known], ..TopicRoute::default() }
         };
-        let other = |route: TopicRoute| other_of(&route, "C", "b", "own:1");
+        let identity = Identity { cluster_name: "C".to_owned(), broker_name: "b".to_owned(), broker_id: 0 };
+        let other = |route: TopicRoute| other_of(&route, &identity, "own:1");
         assert_eq!(other(route("C", 0, "other:1")).as_deref(), Some("other:1"));
         assert_eq!(other(route("C", 0, "own:1")), None);
         assert_eq!(other(route("C", 1, "slave:1")), None);

@@ -15,21 +15,22 @@ use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::tags;
-use store::{RecordAt, RecordBatch, TagsCode, Unit};
+use store::{RecordAt, RecordBatch, StoreError, TagsCode, Unit};
 
 use super::state::aside::{Aside, Key};
 use super::state::{Delay, SCAN_FROM, put};
 use crate::broker::Broker;
-use crate::protect;
 use crate::refusal::Refusal;
 use crate::schedule::{Schedule, Step};
 use crate::state::topics::mapping::Mapping;
 use crate::static_topic::late::{self, Destination, Led};
+use crate::tasks::Stop;
 use crate::unreadable::WaitsFor;
 use crate::waiting::fetch;
 use crate::waiting::hold::Lane;
 use crate::wall_time::{self, Steps};
 use crate::write::{append, light};
+use crate::{blocking, protect};
 use aside::{NOT_THERE, UNREAD_MAX};
 
 /// Messages delivered under one lock of the log.
@@ -61,6 +62,7 @@ enum Done {
 /// The task.
 struct Delivery {
     broker: Arc<Broker>,
+    stop: Stop,
     schedule: Schedule,
     delivered: HashSet<u64>,
     /// Where the log ended at the start: whatever is in `delivered` was delivered before.
@@ -101,8 +103,16 @@ impl Delay {
     }
 }
 
-/// Delivers until the broker stops.
-pub(crate) async fn deliver(broker: Arc<Broker>) {
+/// Reads what the task needs, unless it is there since the start of the broker.
+pub(crate) async fn load(broker: &Arc<Broker>) -> Result<(), StoreError> {
+    if broker.delay.is_loaded() {
+        return Ok(());
+    }
+    blocking::beside(broker, |broker| broker.delay.look_through(&broker.store)).await
+}
+
+/// Delivers until it is told to end.
+pub(crate) async fn deliver(broker: Arc<Broker>, stop: Stop) {
     let delay = Arc::clone(&broker.delay);
     let Some(loaded) = delay.loaded.lock().take() else { return };
     let delays_ms = (1..=delay.levels).map(|level| broker.delay_levels.delay_ms(level as i32));
@@ -121,18 +131,18 @@ pub(crate) async fn deliver(broker: Arc<Broker>) {
         aside: Aside::new(&delay.aside, broker.clock.now().0),
         steps: Steps::new(&broker.clock),
         broker,
+        stop,
     };
     delivery.count_aside();
     // Before the first delivery the journal must hold where to look for it.
     let position = put(&delivery.broker.store, SCAN_FROM, loaded.scan_from.0);
     delivery.broker.store.journal().written().reached(position).await;
     delivery.run(&delay).await;
-    delay.has_stopped.notify_waiters();
 }
 
 impl Delivery {
     async fn run(&mut self, delay: &Delay) {
-        while !delay.is_stopping.load(Ordering::Acquire) {
+        while !self.stop.is_asked() {
             self.note_progress(delay);
             let now = self.broker.clock.now().0;
             if let Some(by) = self.steps.back() {
@@ -181,6 +191,7 @@ impl Delivery {
         };
         tokio::select! {
             biased;
+            () = self.stop.asked() => {}
             () = delay.bell.notified() => self.schedule.arrived(),
             () = store.flushed().reached(flushed_to) => {}
             () = sleep(limit) => {}

@@ -13,5 +13,5 @@
 mod duty;
 mod state;
 
-pub(crate) use duty::deliver;
+pub(crate) use duty::{deliver, load};
 pub(crate) use state::Delay;

@@ -3,7 +3,7 @@
 pub(super) mod aside;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::HashSet;
 use journal::Table;
@@ -38,8 +38,6 @@ pub(crate) struct Delay {
     pub(super) aside: Rows,
     /// Taken by the task.
     pub(super) loaded: Mutex<Option<Loaded>>,
-    pub(super) is_stopping: AtomicBool,
-    pub(super) has_stopped: Notify,
 }
 
 /// What a start finds.
@@ -54,7 +52,7 @@ pub(super) struct Loaded {
 }
 
 impl Delay {
-    /// Reads the journal and the tail of the log.
+    /// Reads the journal, and the tail of the log for the task.
     pub(crate) fn load(store: &Store, topics: &Topics, levels: usize) -> Result<Delay, StoreError> {
         let topic = topics.schedule();
         let next: Vec<AtomicU64> = (0..LEVELS_MAX).map(|_| AtomicU64::new(0)).collect();
@@ -75,10 +73,32 @@ impl Delay {
                 next.store(value, Ordering::Relaxed);
             }
         });
+        let delay = Delay {
+            topic,
+            bell: Arc::clone(topics.schedule_bell()),
+            next,
+            levels,
+            // Without the entry nothing was ever delivered by us.
+            scan_from: AtomicU64::new(scan_from.unwrap_or(store.end().0)),
+            aside,
+            loaded: Mutex::default(),
+        };
+        delay.look_through(store)?;
+        Ok(delay)
+    }
+
+    /// Whether a task that starts has what it needs. It takes it, so the next one needs another [`Delay::look_through`].
+    pub(super) fn is_loaded(&self) -> bool {
+        self.loaded.lock().is_some()
+    }
+
+    /// Reads the tail of the log for the task.
+    pub(super) fn look_through(&self, store: &Store) -> Result<(), StoreError> {
         let end = store.end();
-        // Without the entry nothing was ever delivered by us; a log that is shorter than it was has
-        // lost those deliveries.
-        let scan_from = LogOffset(scan_from.unwrap_or(end.0).clamp(store.min_offset().0.min(end.0), end.0));
+        // A log that is shorter than it was has lost deliveries.
+        let scan_from = self.scan_from.load(Ordering::Acquire).clamp(store.min_offset().0.min(end.0), end.0);
+        self.scan_from.store(scan_from, Ordering::Release);
+        let scan_from = LogOffset(scan_from);
         let mut delivered = HashSet::new();
         let mut visit = |_: LogOffset, view: &RecordView<'_>| {
             let prepared = view.prepared_offset();
@@ -92,20 +112,11 @@ impl Delay {
             tracing::warn!(%error, "the journal's place in the log is no record; looking for deliveries in the whole log");
             store.scan(store.min_offset(), &mut visit)?;
         }
-        let set_aside = aside.places();
-        let in_use = &next[..levels];
+        let set_aside = self.aside.places();
+        let in_use = self.in_use();
         delivered.retain(|at| set_aside.contains(at) || is_still_to_deliver(store, LogOffset(*at), in_use));
-        Ok(Delay {
-            topic,
-            bell: Arc::clone(topics.schedule_bell()),
-            next,
-            levels,
-            scan_from: AtomicU64::new(scan_from.0),
-            aside,
-            loaded: Mutex::new(Some(Loaded { scan_from, end, delivered })),
-            is_stopping: AtomicBool::new(false),
-            has_stopped: Notify::new(),
-        })
+        *self.loaded.lock() = Some(Loaded { scan_from, end, delivered });
+        Ok(())
     }
 
     /// The topic where messages wait.
@@ -147,15 +158,6 @@ impl Delay {
             let in_use = self.in_use();
             let is_met = |at: &u64| set_aside.contains(at) || is_still_to_deliver(store, LogOffset(*at), in_use);
             loaded.delivered.retain(is_met);
-        }
-    }
-
-    /// Lets the task finish its batch, and waits for it.
-    pub(crate) async fn stop(&self) {
-        let stopped = self.has_stopped.notified();
-        if !self.is_stopping.swap(true, Ordering::AcqRel) {
-            self.bell.notify_one();
-            stopped.await;
         }
     }
 }

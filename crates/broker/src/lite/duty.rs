@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::names;
-use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::offer::{blocked_until, has_more, offer};
 use super::state::subscriptions::{Behind, wildcard_parent};
 use crate::blocking;
 use crate::broker::Broker;
+use crate::tasks::Stop;
 use crate::wall_time::steady_ms;
 
 mod life;
@@ -24,19 +24,21 @@ pub(crate) use life::{forget_parent, keep};
 /// How soon a changed setting is heeded.
 const STEP: Duration = Duration::from_secs(1);
 
-/// Rings alarms, looks for what clients may lack, and gives what a silent client was told of to
-/// others, until the broker stops.
-pub(crate) async fn dispatch(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
+/// Rings alarms, looks for what clients may lack, and gives what a silent client was told of to others, where there are lite topics.
+pub(crate) async fn dispatch(broker: Arc<Broker>, mut stop: Stop) {
+    if !broker.store.has_light_queues() {
+        return;
+    }
     let lite = &broker.lite;
     let mut passed_on_at = broker.clock.elapsed();
     let mut looking: Option<JoinHandle<()>> = None;
-    while !*stop.borrow() {
+    while !stop.is_asked() {
         let alarm = lite.turns.lock().next();
         let until_alarm = alarm.map(|at_ms| u64::try_from(at_ms.saturating_sub(broker.clock.now().0)).unwrap_or(0));
         let wait = until_alarm.map_or(STEP, |ms| STEP.min(Duration::from_millis(ms)));
         tokio::select! {
             biased;
-            _ = stop.changed() => break,
+            () = stop.asked() => break,
             () = lite.bell.notified() => {}
             () = tokio::time::sleep(wait) => {}
             () = ended(&mut looking) => {}

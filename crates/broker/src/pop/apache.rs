@@ -146,7 +146,7 @@ fn stands(broker: &Broker, topic: &Topic) -> Result<Stands, StoreError> {
 }
 
 /// Takes over what another broker has left, or finds that nobody was here. After its offsets were imported, before anybody is served.
-pub(crate) async fn take_over(broker: &Broker) -> Result<(), StoreError> {
+pub(super) async fn take_over(broker: &Broker) -> Result<(), StoreError> {
     let Some(topic) = topic(broker) else { return Ok(()) };
     let handed_over = broker.pops.state.lock().handed_over.clone();
     if let Some(row) = &handed_over {

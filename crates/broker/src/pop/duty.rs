@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use hashbrown::HashMap;
@@ -19,10 +18,12 @@ use store::{LogSlice, RecordAt, RecordBatch, StoreError, TagsCode, Unit};
 use super::state::PAGE;
 use super::state::handle::{Origin, origin_topic, retry_topic};
 use super::state::ledger::{LeaseId, QueueName};
+use crate::blocking;
 use crate::broker::Broker;
 use crate::state::offsets::KeyRef;
 use crate::state::stats::MessageType;
 use crate::state::topics::Topic;
+use crate::tasks::Stop;
 use crate::unreadable::{Tries, WaitsFor};
 use crate::waiting::fetch;
 use crate::waiting::hold::Lane;
@@ -46,8 +47,8 @@ struct Unflushed {
     messages: Vec<(LeaseId, u64)>,
 }
 
-/// Works until the broker stops.
-pub(crate) async fn revive(broker: Arc<Broker>) {
+/// Works until it is told to end.
+pub(crate) async fn revive(broker: Arc<Broker>, mut stop: Stop) {
     let pops = &broker.pops;
     let mut work = Revival {
         batch: RecordBatch::new(),
@@ -58,7 +59,7 @@ pub(crate) async fn revive(broker: Arc<Broker>) {
         partly: Vec::new(),
     };
     let mut steps = Steps::new(&broker.clock);
-    while !pops.is_stopping.load(Ordering::Acquire) {
+    while !stop.is_asked() {
         work.settle(&broker);
         let seen = steps.back().unwrap_or(0);
         let now = broker.clock.now().0;
@@ -77,6 +78,7 @@ pub(crate) async fn revive(broker: Arc<Broker>) {
         let flushed_to = work.unflushed.front().map(|first| first.end);
         tokio::select! {
             biased;
+            () = stop.asked() => {}
             // It rings rarely, and the other one with every pop.
             () = pops.revive_bell.notified() => take_in_quietly(&broker).await,
             () = pops.bell.notified() => {}
@@ -86,7 +88,6 @@ pub(crate) async fn revive(broker: Arc<Broker>) {
     }
     work.flush(&broker).await;
     work.settle(&broker);
-    pops.has_stopped.notify_waiters();
 }
 
 /// What a timer of another broker has let go since.
@@ -426,8 +427,16 @@ async fn retry_of(broker: &Broker, name: &QueueName) -> Arc<Topic> {
     made.topic
 }
 
-/// Settles what was given back before a crash. Before anybody is served.
-pub(crate) fn settle_revived(broker: &Broker) -> Result<(), StoreError> {
+/// Settles what was given back, takes over what another broker has left, and goes back with the clock. Before anybody pops.
+pub(crate) async fn load(broker: &Arc<Broker>) -> Result<(), StoreError> {
+    blocking::beside(broker, settle_revived).await?;
+    super::apache::take_over(broker).await?;
+    broker.pops.begin(broker.clock.now().0);
+    Ok(())
+}
+
+/// Settles what was given back before a crash.
+fn settle_revived(broker: &Broker) -> Result<(), StoreError> {
     let pops = &broker.pops;
     let Some(from) = pops.state.lock().reviving_from else { return Ok(()) };
     let from = LogOffset(from.clamp(broker.store.min_offset().0.min(broker.store.end().0), broker.store.end().0));

@@ -21,8 +21,8 @@ mod trying;
 pub(crate) mod wait;
 
 pub(crate) use ack::{ack, ack_batch, change};
-pub(crate) use apache::{hand_over, take_over};
-pub(crate) use duty::{revive, settle_revived};
+pub(crate) use apache::hand_over;
+pub(crate) use duty::{load, revive};
 pub(crate) use lite::pop_lite;
 pub(crate) use look::{notify, peek, polling_info, rollback};
 pub(crate) use state::handle::{Origin, origin_topic, retry_topic};

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use journal::{Journal, Table};
@@ -57,8 +57,6 @@ pub(crate) struct Pops {
     pub(in crate::pop) pops: AtomicU64,
     /// When the latest pop was, by the wall clock. Relaxed: it stands alone.
     pub(in crate::pop) latest: AtomicI64,
-    pub(in crate::pop) is_stopping: AtomicBool,
-    pub(in crate::pop) has_stopped: Notify,
 }
 
 /// What a start has to know.
@@ -105,8 +103,6 @@ impl Pops {
             revive_bell: Arc::clone(topics.revive_bell()),
             pops: AtomicU64::new(0),
             latest: AtomicI64::new(i64::MIN),
-            is_stopping: AtomicBool::new(false),
-            has_stopped: Notify::new(),
         }
     }
 
@@ -393,15 +389,6 @@ impl Pops {
         match &state.handed_over {
             Some(ends) => self.keeper.put(tables::POP_STATE, HANDED_OVER, ends),
             None => self.keeper.delete(tables::POP_STATE, HANDED_OVER),
-        }
-    }
-
-    /// Lets the task finish what it is at, and waits for it.
-    pub(crate) async fn stop(&self) {
-        let stopped = self.has_stopped.notified();
-        if !self.is_stopping.swap(true, Ordering::AcqRel) {
-            self.bell.notify_one();
-            stopped.await;
         }
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod order_locks;
 pub(crate) mod placement;
 pub(crate) mod registry;
 pub(crate) mod repeats;
+pub(crate) mod role;
 pub(crate) mod routes;
 pub(crate) mod stats;
 pub(crate) mod topics;

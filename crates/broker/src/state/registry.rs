@@ -9,10 +9,7 @@ use net::{Client, ClientOptions};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The id of a master, which every broker of ours is until there is replication.
-pub(crate) const BROKER_ID: i64 = 0;
-/// The longest pause while there is no connection: clients have no route from a name server that
-/// has just started.
+/// The longest pause while there is no connection: clients have no route from a name server that has just started.
 pub(crate) const PAUSE_UNCONNECTED_MAX: Duration = Duration::from_secs(1);
 /// More changed topics than this are told by telling everything.
 const CHANGES_MAX: usize = 200;

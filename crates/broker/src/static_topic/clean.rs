@@ -15,13 +15,13 @@ use protocol::body::{
 use protocol::code::request;
 use protocol::fastjson;
 use protocol::request::{GetTopicConfig, GetTopicStats};
-use tokio::sync::watch;
 
 use crate::broker::Broker;
 use crate::state::topics::Topic;
 use crate::state::topics::mapping::{Mapping, is_decided};
 use crate::state::topics::queues::ends;
 use crate::static_topic::handover::hand_over;
+use crate::tasks::Stop;
 use crate::write::placement;
 
 const PERIOD: Duration = Duration::from_secs(300);
@@ -30,11 +30,11 @@ const PERIOD: Duration = Duration::from_secs(300);
 type Ends = BTreeMap<MessageQueue, TopicOffset>;
 
 /// The task.
-pub(crate) async fn keep(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
-    while !*stop.borrow() {
+pub(crate) async fn keep(broker: Arc<Broker>, mut stop: Stop) {
+    while !stop.is_asked() {
         tokio::select! {
             biased;
-            _ = stop.changed() => return,
+            () = stop.asked() => return,
             () = tokio::time::sleep(PERIOD) => {}
         }
         let retention = crate::retention(&broker.store_settings.load());
@@ -43,7 +43,7 @@ pub(crate) async fn keep(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
         }
         tokio::select! {
             biased;
-            _ = stop.changed() => return,
+            () = stop.asked() => return,
             () = clean(&broker) => {}
         }
     }

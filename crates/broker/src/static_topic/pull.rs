@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use net::{Outgoing, ReplyTo, Request, Response};
-use protocol::body::LogicQueueMappingItem;
+use protocol::body::{LogicQueueMappingItem, MASTER_ID};
 use protocol::code::{ResponseCode, request};
 use protocol::record::{self, Scanned};
 use protocol::request::{PullMessage, PullReply};
@@ -235,7 +235,7 @@ pub(crate) fn rewrite(
     let (at, found) = revise(items, at, offset, found);
     let (item, end) = (&items[at], end(items, at));
     let fields = PullReply {
-        suggest_which_broker_id: 0,
+        suggest_which_broker_id: MASTER_ID,
         next_begin_offset: logical(item, found.next.min(end)),
         min_offset: logical(item, found.min.max(item.start_offset).min(end)),
         max_offset: logical(item, found.max.min(end)).max(items.last().map_or(-1, known_end)),

@@ -25,6 +25,7 @@ use super::state::{SCAN_FROM, Timers, deletes, due_ms, out_ms};
 use crate::broker::Broker;
 use crate::state::topics::mapping::Mapping;
 use crate::static_topic::late::{self, Destination};
+use crate::tasks::Stop;
 use crate::unreadable::Tries;
 use crate::waiting::fetch;
 use crate::waiting::hold::Lane;
@@ -72,6 +73,7 @@ struct ScanFrom {
 
 struct Task {
     broker: Arc<Broker>,
+    stop: Stop,
     timers: Arc<Timers>,
     agenda: Agenda,
     /// The first message of the queue that is not taken in.
@@ -134,8 +136,15 @@ pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
     broker.timers.as_ref()?.needed_from(broker)
 }
 
-/// Takes in and delivers until the broker stops.
-pub(crate) async fn deliver(broker: Arc<Broker>) {
+/// Reads what the task needs, unless it is there since the start of the broker.
+pub(crate) async fn load(broker: &Arc<Broker>) -> Result<(), StoreError> {
+    let Some(timers) = broker.timers.clone().filter(|timers| !timers.is_loaded()) else { return Ok(()) };
+    blocking::beside(broker, move |broker| timers.look_through(&broker.store, &broker.topics, broker.clock.now().0))
+        .await
+}
+
+/// Takes in and delivers until it is told to end.
+pub(crate) async fn deliver(broker: Arc<Broker>, stop: Stop) {
     let Some(timers) = broker.timers.clone() else { return };
     let Some(loaded) = timers.loaded.lock().take() else { return };
     let marks = timers.marks();
@@ -166,6 +175,7 @@ pub(crate) async fn deliver(broker: Arc<Broker>) {
         properties: Vec::new(),
         timers,
         broker,
+        stop,
     };
     // Before the first delivery the journal must hold where to look for it.
     let journal = task.broker.store.journal();
@@ -173,15 +183,14 @@ pub(crate) async fn deliver(broker: Arc<Broker>) {
     journal.written().reached(position).await;
     task.begin_aside();
     task.run().await;
-    task.timers.has_stopped.notify_waiters();
 }
 
 impl Task {
     async fn run(&mut self) {
         let timers = Arc::clone(&self.timers);
         // A slot of which something was delivered is delivered to its end: the files cannot say that half of it is.
-        while !timers.is_stopping.load(Ordering::Acquire) || self.is_within_slot() {
-            let is_stopping = timers.is_stopping.load(Ordering::Acquire);
+        while !self.stop.is_asked() || self.is_within_slot() {
+            let is_stopping = self.stop.is_asked();
             if is_stopping {
                 // Else the next slot would have begun before this one is flushed, and so on.
                 self.agenda.leave_behind(self.last_slot);
@@ -274,7 +283,7 @@ impl Task {
     }
 
     /// Waits for a new message, the time, or a flush that lets the check-point move.
-    async fn wait(&self, limit: Option<Duration>) {
+    async fn wait(&mut self, limit: Option<Duration>) {
         let store = &self.broker.store;
         let flushed_to = match (self.unflushed.front(), self.scan_from_next) {
             (Some(first), _) => first.end.0,
@@ -288,8 +297,10 @@ impl Task {
         let limit = limit.into_iter().chain(until_next).min();
         let interval = Duration::from_millis(self.timers.flush_interval_ms);
         let limit = if self.is_dirty() { Some(limit.map_or(interval, |limit| limit.min(interval))) } else { limit };
+        let is_stopping = self.stop.is_asked();
         tokio::select! {
             biased;
+            () = self.stop.asked(), if !is_stopping => {}
             () = self.timers.bell.notified() => {}
             () = store.flushed().reached(flushed_to) => {}
             () = sleep(limit) => {}

@@ -3,7 +3,7 @@
 pub(super) mod aside;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use config::StoreSettings;
 use hashbrown::{HashMap, HashSet};
@@ -46,8 +46,6 @@ pub(crate) struct Timers {
     counts: Mutex<HashMap<Box<str>, Count>>,
     /// Taken by the task.
     pub(super) loaded: Mutex<Option<Loaded>>,
-    pub(super) is_stopping: AtomicBool,
-    pub(super) has_stopped: Notify,
 }
 
 /// What requests 28 and 60 show. Relaxed: each number stands alone.
@@ -131,7 +129,6 @@ impl Timers {
                 && unit.topic_hash == java::string_hash(view.property(name::REAL_TOPIC).unwrap_or_default())
         };
         let mut files = store.open_timers(&options, is_whole)?;
-        let marks = files.marks();
         let topic = topics.timer();
         let mut scan_from = None;
         let aside = Rows::default();
@@ -139,10 +136,46 @@ impl Timers {
             (SCAN_FROM, Ok(value)) => scan_from = Some(u64::from_be_bytes(value)),
             _ => aside.load(key, value),
         });
+        let next = next_to_take_in(store, &topic, &files);
+        let marks = files.marks();
+        if u64::try_from(marks.queue_offset).is_ok_and(|noted| noted > next) {
+            // A loss of power has taken messages that were taken in. Others get their places, and another start must not pass those over.
+            let checkpoint = files.checkpoint(marks.read_time, next, now);
+            checkpoint.write()?;
+            files.checkpointed(&checkpoint);
+        }
+        let figures = Figures { pending: AtomicI64::new(0), read_time: AtomicI64::new(0), next: AtomicU64::new(next) };
+        let timers = Timers {
+            bell: Arc::clone(topics.timer_bell()),
+            topic,
+            files: Arc::new(Mutex::new(files)),
+            precision,
+            window: roll_window(settings.timer_roll_window_slot, store.options().timer_slots_ahead)
+                .saturating_mul(precision),
+            flush_interval_ms: settings.timer_flush_interval_ms,
+            // Without the entry nothing was ever delivered by us.
+            scan_from: AtomicU64::new(scan_from.unwrap_or(store.end().0)),
+            aside,
+            figures,
+            counts: Mutex::default(),
+            loaded: Mutex::default(),
+        };
+        timers.look_through(store, topics, now)?;
+        Ok(timers)
+    }
+
+    /// Whether a task that starts has what it needs. It takes it, so the next one needs another [`Timers::look_through`].
+    pub(super) fn is_loaded(&self) -> bool {
+        self.loaded.lock().is_some()
+    }
+
+    /// Reads the files and the tail of the log for the task.
+    pub(super) fn look_through(&self, store: &Store, topics: &Topics, now: i64) -> Result<(), StoreError> {
         let end = store.end();
-        // Without the entry nothing was ever delivered by us; a log that is shorter than it was has
-        // lost those deliveries.
-        let scan_from = LogOffset(scan_from.unwrap_or(end.0).clamp(store.min_offset().0.min(end.0), end.0));
+        // A log that is shorter than it was has lost deliveries.
+        let scan_from = self.scan_from.load(Ordering::Acquire).clamp(store.min_offset().0.min(end.0), end.0);
+        self.scan_from.store(scan_from, Ordering::Release);
+        let scan_from = LogOffset(scan_from);
         let mut delivered = HashSet::new();
         let mut visit = |_: LogOffset, view: &RecordView<'_>| {
             let prepared = view.prepared_offset();
@@ -156,44 +189,27 @@ impl Timers {
             tracing::warn!(%error, "the journal's place in the log is no record; looking for deliveries in the whole log");
             store.scan(store.min_offset(), &mut visit)?;
         }
-        let next = next_to_take_in(store, &topic, &files);
-        if u64::try_from(marks.queue_offset).is_ok_and(|noted| noted > next) {
-            // A loss of power has taken messages that were taken in. Others get their places, and
-            // another start must not pass those over.
-            let checkpoint = files.checkpoint(marks.read_time, next, now);
-            checkpoint.write()?;
-            files.checkpointed(&checkpoint);
-        }
-        let (counts, latest) = look_through(&files, topics, &delivered, now)?;
-        // What is delivered, or in memory, is so by the clock, and up to two seconds ahead of it.
-        let is_ahead = latest > now.saturating_add(agenda::AHEAD_MS).saturating_add(precision);
-        let ahead_by = if is_ahead { latest.max(marks.version[1]).max(marks.read_time).saturating_sub(now) } else { 0 };
-        // Slots before the first that holds something are passed over, as far as their time has
-        // come: what is still to be sent may be due sooner.
-        let read = marks.read_time.max(files.first_slot().map_or(now, |first| first.min(now)));
-        let pending = files.pending().saturating_add(aside.len() as u64);
-        let max = store.existing_queue(topic.name(), 0).map_or(0, |queue| queue.max_offset());
-        let figures = Figures {
-            pending: AtomicI64::new(i64::try_from(pending).unwrap_or(i64::MAX)),
-            read_time: AtomicI64::new(read),
-            next: AtomicU64::new(next),
+        let (marks, Waiting { by_hash, first, latest }) = {
+            let files = self.files.lock();
+            (files.marks(), waiting(&files, &delivered, now)?)
         };
-        Ok(Timers {
-            bell: Arc::clone(topics.timer_bell()),
-            topic,
-            files: Arc::new(Mutex::new(files)),
-            precision,
-            window: roll_window(settings.timer_roll_window_slot, store.options().timer_slots_ahead)
-                .saturating_mul(precision),
-            flush_interval_ms: settings.timer_flush_interval_ms,
-            scan_from: AtomicU64::new(scan_from.0),
-            aside,
-            figures,
-            counts: Mutex::new(counts),
-            loaded: Mutex::new(Some(Loaded { scan_from, next, max, read, delivered, latest, ahead_by })),
-            is_stopping: AtomicBool::new(false),
-            has_stopped: Notify::new(),
-        })
+        // What is delivered, or in memory, is so by the clock, and up to two seconds ahead of it.
+        let is_ahead = latest > now.saturating_add(agenda::AHEAD_MS).saturating_add(self.precision);
+        let ahead_by = if is_ahead { latest.max(marks.version[1]).max(marks.read_time).saturating_sub(now) } else { 0 };
+        // Slots before the first that holds something are passed over, as far as their time has come: what is still to be sent may be due sooner.
+        let read = marks.read_time.max(first.map_or(now, |first| first.min(now)));
+        let max = store.existing_queue(self.topic.name(), 0).map_or(0, |queue| queue.max_offset());
+        self.figures.read_time.store(read, Ordering::Relaxed);
+        if !by_hash.is_empty() {
+            let mut counts = self.counts.lock();
+            for topic in topics.all().iter().filter(|topic| by_hash.contains_key(&java::string_hash(topic.name()))) {
+                counts.entry(topic.name().into()).or_insert(Count { changed_at: now, ..Count::default() });
+            }
+        }
+        self.count_anew(&by_hash);
+        let next = self.figures.next.load(Ordering::Relaxed);
+        *self.loaded.lock() = Some(Loaded { scan_from, next, max, read, delivered, latest, ahead_by });
+        Ok(())
     }
 
     /// The topic where messages wait.
@@ -265,15 +281,6 @@ impl Timers {
                 || f64::from(chance()) <= 1000.0 * (count - most) as f64 / (most as f64 + 0.1));
         is_crowded.then_some(count)
     }
-
-    /// Lets the task finish the slot that it is in, and waits for it.
-    pub(crate) async fn stop(&self) {
-        let stopped = self.has_stopped.notified();
-        if !self.is_stopping.swap(true, Ordering::AcqRel) {
-            self.bell.notify_one();
-            stopped.await;
-        }
-    }
 }
 
 /// How many slots ahead a message may wait before it is stored once more. A setting that the wheel
@@ -296,31 +303,26 @@ fn next_to_take_in(store: &Store, topic: &Topic, files: &TimerFiles) -> u64 {
     noted.max(behind_last.unwrap_or(0)).min(max)
 }
 
-/// Messages that wait, by topic, and the latest time that the files know of. Units know the hash of
-/// a topic's name; the name is that of a topic we have.
-fn look_through(
-    files: &TimerFiles,
-    topics: &Topics,
-    delivered: &HashSet<u64>,
-    now: i64,
-) -> Result<(HashMap<Box<str>, Count>, i64), StoreError> {
-    let mut by_hash: HashMap<i32, i64> = HashMap::new();
-    let mut latest = 0;
+/// What the files say of the messages that wait.
+struct Waiting {
+    /// How many there are, by the hash of their topic's name.
+    by_hash: HashMap<i32, i64>,
+    /// The first slot that holds one, in ms.
+    first: Option<i64>,
+    /// The latest time that the files know of.
+    latest: i64,
+}
+
+fn waiting(files: &TimerFiles, delivered: &HashSet<u64>, now: i64) -> Result<Waiting, StoreError> {
+    let (mut by_hash, mut first, mut latest) = (HashMap::new(), None, 0);
     files.for_each(&mut |unit| {
         latest = latest.max(latest_of(unit, delivered, now).unwrap_or(0));
+        first = Some(first.map_or(unit.slot, |first: i64| first.min(unit.slot)));
         if unit.magic & timer_magic::DELETE == 0 {
             *by_hash.entry(unit.topic_hash).or_default() += 1;
         }
     })?;
-    let mut counts = HashMap::new();
-    if !by_hash.is_empty() {
-        for topic in topics.all() {
-            if let Some(count) = by_hash.remove(&java::string_hash(topic.name())) {
-                counts.insert(topic.name().into(), Count { count, changed_at: now, ..Count::default() });
-            }
-        }
-    }
-    Ok((counts, latest))
+    Ok(Waiting { by_hash, first, latest })
 }
 
 /// The latest time that the files know of, by which a start sees that the clock was ahead: of units

@@ -5,7 +5,6 @@
 //! kept, is given up: it goes to `TRANS_CHECK_MAX_TIME_TOPIC`, from where 323 brings it back.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +15,7 @@ use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::request::CheckTransactionState;
-use store::{LogSlice, RecordAt, RecordBatch, TagsCode, Unit};
+use store::{LogSlice, RecordAt, RecordBatch, StoreError, TagsCode, Unit};
 
 use super::requests::push_op;
 use super::state::ledger::Open;
@@ -24,16 +23,27 @@ use super::state::{GROUP, first_wait_ms, kept_ms};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::sends::Ending;
+use crate::tasks::Stop;
 use crate::unreadable::{Tries, WaitsFor};
 use crate::waiting::fetch;
 use crate::wall_time::{self, Steps};
 use crate::write::append;
-use crate::{protect, tables};
+use crate::{blocking, protect, tables};
 
 /// Half messages taken in, and questions put, before others get their turn.
 const BATCH: usize = 64;
 /// After a failure of the store, so much later again.
 const RETRY_MS: i64 = 1000;
+
+/// Reads which half messages are open.
+pub(crate) async fn load(broker: &Arc<Broker>) -> Result<(), StoreError> {
+    let read = |broker: &Broker| {
+        let timeout_ms = broker.settings.load().transaction_time_out;
+        let kept_ms = kept_ms(&broker.store_settings.load());
+        broker.transactions.load(&broker.store, &broker.offsets, timeout_ms, kept_ms, broker.clock.now().0)
+    };
+    blocking::beside(broker, read).await
+}
 
 /// Writes the end of a message that was committed before a crash. Before anybody is served: behind other ends, nobody would miss it.
 pub(crate) async fn mend(broker: &Broker) -> Result<(), Refusal> {
@@ -51,14 +61,14 @@ async fn append_ending(broker: &Broker, batch: &mut RecordBatch, ending: Ending)
     appended
 }
 
-/// Works until the broker stops.
-pub(crate) async fn ask(broker: Arc<Broker>) {
+/// Works until it is told to end.
+pub(crate) async fn ask(broker: Arc<Broker>, mut stop: Stop) {
     let transactions = &broker.transactions;
     let mut progress = Progress::default();
     let mut steps = Steps::new(&broker.clock);
     // By offset in the half queue.
     let mut unread = Tries::default();
-    while !transactions.is_stopping.load(Ordering::Acquire) {
+    while !stop.is_asked() {
         let taken = take_in(&broker).await;
         if let Some(by) = steps.back() {
             transactions.ledger.lock().set_back(by, broker.clock.now().0);
@@ -84,6 +94,7 @@ pub(crate) async fn ask(broker: Arc<Broker>) {
         let wait = next.map(|due| wall_time::until(due, broker.clock.now().0));
         tokio::select! {
             biased;
+            () = stop.asked() => {}
             () = transactions.bell.notified() => {}
             () = progress.flushed(&broker) => {}
             () = confirmed(&broker, taken) => {}
@@ -91,7 +102,6 @@ pub(crate) async fn ask(broker: Arc<Broker>) {
         }
     }
     progress.note(&broker);
-    transactions.has_stopped.notify_waiters();
 }
 
 async fn sleep(wait: Option<Duration>) {

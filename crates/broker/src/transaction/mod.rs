@@ -11,6 +11,6 @@ mod duty;
 mod requests;
 mod state;
 
-pub(crate) use duty::{ask, mend, needed_from};
+pub(crate) use duty::{ask, load, mend, needed_from};
 pub(crate) use requests::{end, resume};
-pub(crate) use state::{Transactions, kept_ms};
+pub(crate) use state::Transactions;

@@ -4,10 +4,10 @@ pub(super) mod ledger;
 mod load;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use config::{BrokerSettings, StoreSettings};
+use hashbrown::HashMap;
 use journal::Table;
 use parking_lot::Mutex;
 use protocol::properties::name;
@@ -18,7 +18,16 @@ use tokio::sync::Notify;
 use crate::refusal::Refusal;
 use crate::state::offsets::Offsets;
 use crate::state::topics::{Topic, Topics};
+use crate::tables;
 use ledger::Ledger;
+
+/// What says when a half message is looked at first, in ms.
+#[derive(Clone, Copy)]
+struct Waits {
+    timeout_ms: i64,
+    kept_ms: i64,
+    now: i64,
+}
 
 /// Whose offsets say how far half messages and ends are dealt with.
 pub(super) const GROUP: &str = "CID_RMQ_SYS_TRANS";
@@ -30,29 +39,35 @@ pub(crate) struct Transactions {
     pub(super) half: Arc<Topic>,
     pub(super) op: Arc<Topic>,
     pub(super) ledger: Mutex<Ledger>,
+    /// How often producers were asked about half messages that the ledger does not have yet, by offset in the half queue.
+    asked: Mutex<HashMap<u64, u32>>,
     /// A half message that was committed before the start, and whose end is not in the log.
     pub(super) lost_end: Mutex<Option<u64>>,
     /// Rung when the half queue grows.
     pub(super) bell: Arc<Notify>,
-    pub(super) is_stopping: AtomicBool,
-    pub(super) has_stopped: Notify,
 }
 
 impl Transactions {
-    pub(crate) fn new(topics: &Topics) -> Transactions {
+    pub(crate) fn new(store: &Store, topics: &Topics) -> Transactions {
+        let mut asked = HashMap::new();
+        store.journal().load(tables::CHECKS, |key, value| {
+            if let (Ok(offset), Ok(checks)) =
+                (key.try_into().map(u64::from_be_bytes), value.try_into().map(u32::from_be_bytes))
+            {
+                asked.insert(offset, checks);
+            }
+        });
         Transactions {
+            asked: Mutex::new(asked),
             half: topics.half(),
             op: topics.op(),
             ledger: Mutex::default(),
             lost_end: Mutex::default(),
             bell: Arc::clone(topics.half_bell()),
-            is_stopping: AtomicBool::new(false),
-            has_stopped: Notify::new(),
         }
     }
 
-    /// Reads which half messages are open. After the offsets of another broker have been imported,
-    /// and before anybody is served.
+    /// Reads which half messages are open. After the offsets of another broker have been imported, and before anybody ends one.
     pub(crate) fn load(
         &self,
         store: &Arc<Store>,
@@ -61,8 +76,12 @@ impl Transactions {
         kept_ms: i64,
         now: i64,
     ) -> Result<(), StoreError> {
-        let (ledger, lost_end) = load::load(store, offsets, &self.half, &self.op, timeout_ms, kept_ms, now)?;
+        let mut asked = self.asked.lock().clone();
+        asked.extend(self.ledger.lock().open().map(|open| (open.offset, open.checks)));
+        let waits = Waits { timeout_ms, kept_ms, now };
+        let (ledger, lost_end) = load::load(store, offsets, (&self.half, &self.op), &asked, waits)?;
         *self.ledger.lock() = ledger;
+        self.asked.lock().clear();
         *self.lost_end.lock() = lost_end;
         Ok(())
     }
@@ -100,22 +119,13 @@ impl Transactions {
         // When producers are asked about theirs the next time.
         Err(Refusal::busy(what, Duration::from_millis(settings.transaction_check_interval.max(0) as u64)))
     }
-
-    /// Lets the task finish what it is at, and waits for it.
-    pub(crate) async fn stop(&self) {
-        let stopped = self.has_stopped.notified();
-        if !self.is_stopping.swap(true, Ordering::AcqRel) {
-            self.bell.notify_one();
-            stopped.await;
-        }
-    }
 }
 
 /// Half queue offset → how often a producer was asked, for open half messages about which one was.
 impl Table for Transactions {
     fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        let asked: Vec<(u64, u32)> =
-            self.ledger.lock().open().filter(|open| open.checks > 0).map(|open| (open.offset, open.checks)).collect();
+        let mut asked = self.asked.lock().clone();
+        asked.extend(self.ledger.lock().open().filter(|open| open.checks > 0).map(|open| (open.offset, open.checks)));
         for (offset, checks) in asked {
             f(&offset.to_be_bytes(), &checks.to_be_bytes());
         }
@@ -150,7 +160,47 @@ pub(super) fn immunity_ms(view: &RecordView<'_>) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use env::{Clock, Random, TimeMs};
+    use protocol::names;
+    use protocol::record::RecordDraft;
+    use store::{RecordBatch, StoreEnv, StoreOptions, TagsCode};
+
     use super::*;
+
+    #[test]
+    fn each_load_knows_how_often_a_producer_was_asked() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Clock::manual(TimeMs(1_000)).0;
+        let env = StoreEnv { clock: clock.clone(), random: Random::seeded(1), ..StoreEnv::real() };
+        let options = StoreOptions { segment_bytes: 1 << 20, ..StoreOptions::at(dir.path()) };
+        let store = Store::open(options, env).unwrap().0;
+        let host = "127.0.0.1:10911".parse().unwrap();
+        let draft = RecordDraft { body: b"x", ..RecordDraft::plain(names::TRANS_HALF_TOPIC, host) };
+        let mut batch = RecordBatch::new();
+        batch.push(&store.queue(names::TRANS_HALF_TOPIC, 0).unwrap(), TagsCode::Code(0), |out| {
+            draft.encode(out).unwrap();
+        });
+        store.append(&mut batch, TimeMs(1_000)).unwrap();
+        store.journal().put(tables::CHECKS, &0u64.to_be_bytes(), &3u32.to_be_bytes());
+
+        let (topics, offsets) = (Topics::load(&store, clock.clone()), Offsets::new(clock));
+        let transactions = Arc::new(Transactions::new(&store, &topics));
+        store.journal().attach(tables::CHECKS, Arc::clone(&transactions) as Arc<dyn Table>);
+        let row = || {
+            let mut rows = Vec::new();
+            transactions.for_each(&mut |key, value| rows.push((key.to_vec(), value.to_vec())));
+            rows
+        };
+        let asked = [(0u64.to_be_bytes().to_vec(), 3u32.to_be_bytes().to_vec())];
+        assert_eq!(row(), asked, "a snapshot before the load has it");
+        for _ in 0..2 {
+            transactions.load(&store, &offsets, 6_000, HOUR_MS, 1_000).unwrap();
+            let open: Vec<u32> = transactions.ledger.lock().open().map(|open| open.checks).collect();
+            assert_eq!(open, [3]);
+            assert_eq!(row(), asked);
+        }
+        store.close().unwrap();
+    }
 
     #[test]
     fn ends_of_old_and_new_brokers_are_understood() {

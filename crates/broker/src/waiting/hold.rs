@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use store::ConsumeQueue;
 use tokio::sync::Notify;
 
+use crate::tasks::Stop;
 use crate::waiting::rooms::{LaneRooms, Room, Rooms};
 use crate::waiting::wake_up::{Errands, List, Published, WaitList};
 
@@ -254,9 +255,8 @@ pub(crate) struct Hold {
     pub(crate) rooms: Arc<Rooms>,
     /// Lanes by the tick at which one of their pulls may expire. An entry counts while the lane's `visited_at` says the same.
     wheel: Mutex<BTreeMap<u64, Vec<Arc<Lane>>>>,
-    /// The wheel's first tick came nearer, or we stop.
+    /// The wheel's first tick came nearer.
     changed: Notify,
-    is_stopped: AtomicBool,
     /// Those that wait aside included.
     parked: AtomicUsize,
     tickets: AtomicU64,
@@ -269,7 +269,6 @@ impl Hold {
             clock,
             wheel: Mutex::default(),
             changed: Notify::new(),
-            is_stopped: AtomicBool::new(false),
             parked: AtomicUsize::new(0),
             tickets: AtomicU64::new(0),
         }
@@ -385,17 +384,9 @@ impl Hold {
         }
     }
 
-    /// Answers everybody who is parked, and ends the task.
-    pub(crate) fn stop(&self) {
-        self.rooms.stop();
-        self.is_stopped.store(true, Ordering::Release);
-        self.turn(u64::MAX);
-        self.changed.notify_one();
-    }
-
-    /// The task that ends waits. It sleeps until the next one is over, without end when nobody waits.
-    pub(crate) async fn expire(self: Arc<Hold>) {
-        while !self.is_stopped.load(Ordering::Acquire) {
+    /// The task that ends waits. It sleeps until the next one is over, without end when nobody waits. When it is told to end, all waits are over.
+    pub(crate) async fn expire(self: Arc<Hold>, mut stop: Stop) {
+        while !stop.is_asked() {
             let first = self.wheel.lock().first_key_value().map(|(tick, _)| *tick);
             let now = self.clock.elapsed();
             match first {
@@ -404,13 +395,19 @@ impl Hold {
                     let wait = TICK.saturating_mul(u32::try_from(tick).unwrap_or(u32::MAX)).saturating_sub(now);
                     tokio::select! {
                         biased;
+                        () = stop.asked() => {}
                         () = tokio::time::sleep(wait) => {}
                         () = self.changed.notified() => {}
                     }
                 }
-                None => self.changed.notified().await,
+                None => tokio::select! {
+                    biased;
+                    () = stop.asked() => {}
+                    () = self.changed.notified() => {}
+                },
             }
         }
+        self.turn(u64::MAX);
     }
 
     /// Ends every wait that is over at `tick`.

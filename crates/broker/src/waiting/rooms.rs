@@ -21,6 +21,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::group_topic::{Key, KeyRef};
+use crate::tasks::Stop;
 use crate::waiting::hold::{Lane, Slot, Waiter, Wake};
 use crate::waiting::wake_up::{Published, WaitList};
 
@@ -149,7 +150,7 @@ pub(crate) struct Rooms {
     /// When waits are over, in milliseconds of the clock's elapsed time, by the number of the
     /// request; and alarms, by the number of the room.
     wheel: Mutex<Wheel>,
-    /// The wheel's first entry came nearer, or we stop.
+    /// The wheel's first entry came nearer.
     changed: Notify,
     is_stopped: AtomicBool,
     waiting: AtomicUsize,
@@ -404,17 +405,11 @@ impl Rooms {
         }
     }
 
-    /// Answers everybody who waits, and ends the task.
-    pub(crate) fn stop(&self) {
-        self.is_stopped.store(true, Ordering::Release);
-        self.turn(u64::MAX);
-        self.changed.notify_one();
-    }
-
-    /// The task that ends waits. It sleeps until the next one is over, without end when nobody
-    /// waits.
-    pub(crate) async fn expire(self: Arc<Rooms>) {
-        while !self.is_stopped.load(Ordering::Acquire) {
+    /// The task that ends waits. It sleeps until the next one is over, without end when nobody waits. When it is told to end, it answers everybody
+    /// who waits, and nobody may wait until it is started again.
+    pub(crate) async fn expire(self: Arc<Rooms>, mut stop: Stop) {
+        self.is_stopped.store(false, Ordering::Release);
+        while !stop.is_asked() {
             let first = self.wheel.lock().first_key_value().map(|((tick, _), _)| *tick);
             let now = self.now();
             match first {
@@ -422,13 +417,20 @@ impl Rooms {
                 Some(tick) => {
                     tokio::select! {
                         biased;
+                        () = stop.asked() => {}
                         () = tokio::time::sleep(Duration::from_millis(tick - now)) => {}
                         () = self.changed.notified() => {}
                     }
                 }
-                None => self.changed.notified().await,
+                None => tokio::select! {
+                    biased;
+                    () = stop.asked() => {}
+                    () = self.changed.notified() => {}
+                },
             }
         }
+        self.is_stopped.store(true, Ordering::Release);
+        self.turn(u64::MAX);
     }
 
     fn turn(&self, now: u64) {

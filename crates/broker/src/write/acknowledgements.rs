@@ -25,6 +25,7 @@ use crate::inbox::{Errand, Inbox};
 use crate::sends::{Answer, Receipts};
 use crate::session::JOURNAL_TIMEOUT;
 use crate::state::falls::Cause;
+use crate::tasks::Stop;
 use crate::waiting::hold::{Lane, ParkedPull, Work};
 
 /// Answers of a burst and its consumers wait for the same stage.
@@ -82,7 +83,6 @@ struct Came {
     bursts: Vec<Waiting>,
     /// The task sleeps without end: whoever comes first wakes it.
     is_asleep: bool,
-    has_stopped: bool,
 }
 
 /// All that wait.
@@ -125,32 +125,26 @@ impl Acknowledgements {
             self.bell.notify_one();
         }
     }
-
-    /// Ends the task. Whoever still waits hears nothing any more.
-    pub(crate) fn stop(&self) {
-        self.came.lock().has_stopped = true;
-        self.bell.notify_one();
-    }
 }
 
-/// The task.
-pub(crate) async fn acknowledge(broker: Arc<Broker>) {
+/// The task. When it ends, those that still wait hear nothing any more.
+pub(crate) async fn acknowledge(broker: Arc<Broker>, mut stop: Stop) {
     let all = Arc::clone(&broker.acknowledgements);
     let (marks, clock) = (Stage::ALL.map(|stage| broker.store.mark(stage)), &broker.clock);
     let (mut came, mut waiting, mut desk) = (Vec::new(), Vec::new(), Desk::default());
-    // Ends with the broker.
-    loop {
+    while !stop.is_asked() {
         let has_none = {
             let mut state = all.came.lock();
-            if state.has_stopped {
-                return;
-            }
             std::mem::swap(&mut state.bursts, &mut came);
             state.is_asleep = came.is_empty() && waiting.is_empty();
             state.is_asleep
         };
         if has_none {
-            all.bell.notified().await;
+            tokio::select! {
+                biased;
+                () = stop.asked() => {}
+                () = all.bell.notified() => {}
+            }
             continue;
         }
         waiting.append(&mut came);
@@ -183,6 +177,7 @@ pub(crate) async fn acknowledge(broker: Arc<Broker>) {
         let look_at = late_at.map_or(LOOK, |late_at| late_at.saturating_sub(now).min(LOOK));
         tokio::select! {
             biased;
+            () = stop.asked() => {}
             () = confirmed.1, if confirmed.0 => {}
             () = flushed.1, if flushed.0 => {}
             () = written.1, if written.0 => {}

@@ -15,10 +15,10 @@ use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
 use protocol::request::{CreateTopic, GetRouteInfo, GetTopicConfig};
 use protocol::sys_flag::perm;
-use tokio::sync::watch;
 
 use crate::broker::Broker;
 use crate::state::placement::Wanted;
+use crate::tasks::Stop;
 
 /// How often a topic is tried when a broker or the name servers do not answer.
 const TRIES: u32 = 3;
@@ -37,8 +37,8 @@ pub(crate) enum PlaceError {
 }
 
 /// The task.
-pub(crate) async fn run(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
-    while !*stop.borrow() {
+pub(crate) async fn run(broker: Arc<Broker>, mut stop: Stop) {
+    while !stop.is_asked() {
         let next = broker.placement.next();
         let work = async {
             match next {
@@ -48,7 +48,7 @@ pub(crate) async fn run(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
         };
         tokio::select! {
             biased;
-            _ = stop.changed() => return,
+            () = stop.asked() => return,
             () = work => {}
         }
     }

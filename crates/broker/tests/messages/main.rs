@@ -4,6 +4,7 @@
 
 mod batch_queues;
 mod durability;
+mod duties;
 mod filtering;
 mod full_journal;
 mod journal;

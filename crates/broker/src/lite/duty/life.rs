@@ -7,12 +7,12 @@ use env::TimeMs;
 use hashbrown::HashMap;
 use protocol::{light, names};
 use store::Store;
-use tokio::sync::watch;
 
 use crate::blocking;
 use crate::broker::Broker;
 use crate::lite::offer::hand_on;
 use crate::lite::{bound_groups, parents};
+use crate::tasks::Stop;
 use crate::wall_time::steady_ms;
 
 /// Milliseconds of a minute, the unit of `lite.topic.expiration`.
@@ -24,14 +24,17 @@ const STEP: Duration = Duration::from_secs(1);
 /// known, by the clock that does not step. The log's times never go back, so after the clock was ahead they say nothing until it has come so far.
 type Ahead = HashMap<Arc<str>, (u64, i64)>;
 
-/// Removes lite topics and subscriptions whose time is over, until the broker stops.
-pub(crate) async fn keep(broker: Arc<Broker>, mut stop: watch::Receiver<bool>) {
+/// Removes lite topics and subscriptions whose time is over, where there are lite topics.
+pub(crate) async fn keep(broker: Arc<Broker>, mut stop: Stop) {
+    if !broker.store.has_light_queues() {
+        return;
+    }
     let (mut topics_at, mut subscriptions_at) = (broker.clock.elapsed(), broker.clock.elapsed());
     let mut ahead = Ahead::new();
-    while !*stop.borrow() {
+    while !stop.is_asked() {
         tokio::select! {
             biased;
-            _ = stop.changed() => return,
+            () = stop.asked() => return,
             () = tokio::time::sleep(STEP) => {}
         }
         let settings = broker.settings.load_full();

@@ -11,10 +11,9 @@ use protocol::sys_flag;
 use store::{ConsumeQueue, RecordAt, Store, StoreError, Unit};
 
 use super::ledger::Ledger;
-use super::{GROUP, ended_offsets, first_wait_ms};
+use super::{GROUP, Waits, ended_offsets, first_wait_ms};
 use crate::state::offsets::Offsets;
 use crate::state::topics::Topic;
-use crate::tables;
 
 /// Units read at once.
 const UNITS: usize = 1024;
@@ -47,16 +46,14 @@ impl Marks {
     }
 }
 
-/// The ledger as the last run left it, and the half message whose commit lost its end in a crash, if there is one. It is claimed:
-/// its end has to be written before anybody is served.
+/// The ledger as the log has it, and the half message whose commit lost its end in a crash, if there is one. It is claimed: its end has to be
+/// written before anybody is served. `asked`: how often producers were asked, by offset in the half queue.
 pub(super) fn load(
     store: &Arc<Store>,
     offsets: &Offsets,
-    half: &Topic,
-    op: &Topic,
-    timeout_ms: i64,
-    kept_ms: i64,
-    now: i64,
+    (half, op): (&Topic, &Topic),
+    asked: &HashMap<u64, u32>,
+    Waits { timeout_ms, kept_ms, now }: Waits,
 ) -> Result<(Ledger, Option<u64>), StoreError> {
     let half_queue = &half.lane(store, 0)?.queue;
     let op_queue = &op.lane(store, 0)?.queue;
@@ -76,14 +73,6 @@ pub(super) fn load(
         ledger.note_end(offset, highest);
     })?;
 
-    let mut asked = HashMap::new();
-    store.journal().load(tables::CHECKS, |key, value| {
-        if let (Ok(offset), Ok(checks)) =
-            (key.try_into().map(u64::from_be_bytes), value.try_into().map(u32::from_be_bytes))
-        {
-            asked.insert(offset, checks);
-        }
-    });
     // By log offset, to tell a commit that lost its end; and where the last record of ours begins, which is no later than such a commit.
     let mut open = HashSet::new();
     let mut last = op_queue
