@@ -126,6 +126,19 @@ fn stores_that_take_rare_branches_keep_what_they_promised() {
     assert_well(&play_by(some(40), rare(BOTH)), "--retention --fail --rare ");
 }
 
+#[test]
+fn copies_of_a_log_are_the_same() {
+    assert_well(&play_by(some(150), |seed| sim::play_copy(seed, USUAL, false)), "--copy ");
+    assert_well(&play_by(some(50), |seed| sim::play_copy(seed, RARE, false)), "--copy --rare ");
+}
+
+#[test]
+fn a_disk_that_lies_is_found_out_by_copies_too() {
+    let lies = Twist { lies: true, ..USUAL };
+    let copies = noticed(|seed| sim::play_copy(seed, lies, false));
+    assert!(copies >= 4, "of 20: {copies}");
+}
+
 const BRANCHES: [&str; 8] = [
     "journal: a snapshot before it is due",
     "journal: changes that wait are folded early",
