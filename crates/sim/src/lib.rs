@@ -7,6 +7,7 @@
 //! runs beside it, and what is wrong has a [`verdict`].
 
 pub mod broker_run;
+pub mod copy_run;
 pub mod disk;
 pub mod group_run;
 pub mod log_run;
@@ -46,6 +47,11 @@ pub fn play_broker(seed: u64, twist: Twist, tells: bool) -> Report {
 /// Plays a seed of groups of consumers over a network.
 pub fn play_group(seed: u64, twist: Twist, tells: bool) -> Report {
     told(tells, |report| group_run::run(seed, twist, report))
+}
+
+/// Plays a seed of a store and a copy of its log.
+pub fn play_copy(seed: u64, twist: Twist, tells: bool) -> Report {
+    told(tells, |report| copy_run::run(seed, twist, report))
 }
 
 fn told(tells: bool, run: impl FnOnce(&mut Report) -> anyhow::Result<()>) -> Report {

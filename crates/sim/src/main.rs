@@ -34,9 +34,12 @@ struct Arguments {
     /// Play groups of consumers over a network.
     #[arg(long, conflicts_with_all = ["images", "for_apache", "broker"])]
     group: bool,
-    /// Play all kinds in turn, a seed of each: stores, brokers, groups, and stores with old files that go, failing calls, and both; each without
-    /// and with rare branches.
-    #[arg(long, conflicts_with_all = ["images", "for_apache", "broker", "group", "seed", "rare"])]
+    /// Play a store and a copy of its log.
+    #[arg(long, conflicts_with_all = ["images", "for_apache", "broker", "group", "retention", "fail", "damage"])]
+    copy: bool,
+    /// Play all kinds in turn, a seed of each: stores, brokers, groups, and stores with old files that go, failing calls, and both,
+    /// and copies of a log; each without and with rare branches.
+    #[arg(long, conflicts_with_all = ["images", "for_apache", "broker", "group", "copy", "seed", "rare"])]
     all: bool,
     /// Old files go meanwhile, by age and by need.
     #[arg(long, conflicts_with_all = ["for_apache", "broker", "group", "all"])]
@@ -64,21 +67,23 @@ enum Kind {
     Store(Plan),
     Broker(Twist),
     Group(Twist),
+    Copy(Twist),
 }
 
 impl Kind {
     /// The nth of those that are played in turn.
     fn in_turn(nth: u64) -> Kind {
-        // Each of the six without and with.
-        let twist = Twist { is_rare: nth / 6 % 2 == 1, ..Twist::default() };
+        // Each of the seven without and with.
+        let twist = Twist { is_rare: nth / 7 % 2 == 1, ..Twist::default() };
         let store = |ages, fails| Kind::Store(Plan { ages, fails, twist, ..Plan::default() });
-        match nth % 6 {
+        match nth % 7 {
             0 => store(false, false),
             1 => Kind::Broker(twist),
             2 => Kind::Group(twist),
             3 => store(true, false),
             4 => store(false, true),
-            _ => store(true, true),
+            5 => store(true, true),
+            _ => Kind::Copy(twist),
         }
     }
 
@@ -96,6 +101,7 @@ impl Kind {
             }
             Kind::Broker(twist) => (twist, "--broker ".to_owned()),
             Kind::Group(twist) => (twist, "--group ".to_owned()),
+            Kind::Copy(twist) => (twist, "--copy ".to_owned()),
         };
         if twist.is_rare { options + "--rare " } else { options }
     }
@@ -108,6 +114,7 @@ impl Arguments {
         match () {
             () if self.broker => Kind::Broker(twist),
             () if self.group => Kind::Group(twist),
+            () if self.copy => Kind::Copy(twist),
             () if self.all => Kind::in_turn(nth),
             () => {
                 let Arguments { for_apache, retention, fail, damage, .. } = *self;
@@ -121,6 +128,7 @@ impl Arguments {
             Kind::Store(plan) => plan,
             Kind::Broker(twist) => return sim::play_broker(seed, twist, tells),
             Kind::Group(twist) => return sim::play_group(seed, twist, tells),
+            Kind::Copy(twist) => return sim::play_copy(seed, twist, tells),
         };
         sim::play_and_keep(seed, plan, tells, &mut |left| {
             if let Some(images) = &self.images {
@@ -211,7 +219,7 @@ mod tests {
     #[test]
     fn what_stands_before_a_finding_plays_the_same_again() {
         let for_apache = Plan { is_for_apache: true, ..Plan::default() };
-        let kinds = (0..12).map(Kind::in_turn).chain([Kind::Store(for_apache)]);
+        let kinds = (0..14).map(Kind::in_turn).chain([Kind::Store(for_apache)]);
         for kind in kinds {
             let hint = format!("sim {}--seed 7", kind.options());
             let arguments = Arguments::try_parse_from(hint.split(' ')).unwrap();
@@ -220,8 +228,8 @@ mod tests {
     }
 
     #[test]
-    fn all_kinds_in_turn_are_twelve() {
-        let options: std::collections::BTreeSet<String> = (0..24).map(|nth| Kind::in_turn(nth).options()).collect();
-        assert_eq!(options.len(), 12);
+    fn all_kinds_in_turn_are_fourteen() {
+        let options: std::collections::BTreeSet<String> = (0..28).map(|nth| Kind::in_turn(nth).options()).collect();
+        assert_eq!(options.len(), 14);
     }
 }

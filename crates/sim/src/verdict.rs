@@ -20,6 +20,8 @@ pub enum Verdict {
     WentBack,
     /// Bytes that nobody sent.
     Foreign,
+    /// Two copies of one log are not the same, as far as both have it.
+    Differs,
     /// A start, a stop or a request that should succeed did not.
     Refused,
     /// Something that should happen by itself did not.

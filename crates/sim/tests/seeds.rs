@@ -22,6 +22,9 @@ const FOUND_SOMETHING_IN_GROUPS: [u64; 6] = [8, 37, 47, 86, 97, 100_026];
 /// The same, of groups whose broker takes rare branches.
 const FOUND_SOMETHING_IN_RARE_GROUPS: [u64; 2] = [8264, 200_028];
 
+/// The same, of copies.
+const FOUND_SOMETHING_IN_COPIES: [u64; 3] = [8, 13, 22];
+
 /// The same, of stores by other plans, with the options that play them.
 const FOUND_SOMETHING_BY_PLANS: [(&str, Plan, &[u64]); 6] = [
     ("--retention", RETENTION, &[190, 1235, 50629]),
@@ -126,6 +129,20 @@ fn stores_that_take_rare_branches_keep_what_they_promised() {
     assert_well(&play_by(some(40), rare(BOTH)), "--retention --fail --rare ");
 }
 
+#[test]
+fn copies_of_a_log_are_the_same() {
+    let copy = |twist| move |seed| sim::play_copy(seed, twist, false);
+    assert_well(&play_by(some(150).chain(besides(&FOUND_SOMETHING_IN_COPIES, 150)), copy(USUAL)), "--copy ");
+    assert_well(&play_by(some(50), copy(RARE)), "--copy --rare ");
+}
+
+#[test]
+fn a_disk_that_lies_is_found_out_by_copies_too() {
+    let lies = Twist { lies: true, ..USUAL };
+    let copies = noticed(|seed| sim::play_copy(seed, lies, false));
+    assert!(copies >= 4, "of 20: {copies}");
+}
+
 const BRANCHES: [&str; 8] = [
     "journal: a snapshot before it is due",
     "journal: changes that wait are folded early",
@@ -193,6 +210,7 @@ fn the_page_tells_of_each_seed_that_found_something_and_each_is_played() {
     assert_eq!(told_of("Of brokers, all with tests beside"), known([("", FOUND_SOMETHING_IN_BROKERS.as_slice())]));
     let groups = [("", FOUND_SOMETHING_IN_GROUPS.as_slice()), ("--rare", FOUND_SOMETHING_IN_RARE_GROUPS.as_slice())];
     assert_eq!(told_of("Of groups:"), known(groups));
+    assert_eq!(told_of("Of copies:"), known([("", FOUND_SOMETHING_IN_COPIES.as_slice())]));
 }
 
 /// Whether a run by a disk that lies finds that what was promised is gone, or that it went back.

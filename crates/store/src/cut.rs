@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use disk::{Disk, OpenHow};
 use env::counted;
@@ -44,6 +45,9 @@ const NEW_FILE: &str = "cut-to.new";
 const TITLE: &str = "cut 1";
 /// A file that is longer is none of ours: a line for each of 100,000 topics is a third of that.
 const FILE_BYTES_MAX: u64 = 128 << 20;
+
+/// How long a cut waits for the write pool. The thread `commit` writes without a pause.
+const POOL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Messages that were cut off the log's end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -269,6 +273,8 @@ impl Store {
     /// has gone. A note before this one is replaced.
     pub fn cut_on_reopen(&self, at: LogOffset) -> Result<(), CutError> {
         let log = &self.shared.log;
+        // A record can be looked at when it has left the write pool.
+        log.end.wait_until(at.0.min(log.appended()), Instant::now() + POOL_PATIENCE);
         let (at, min, end) = (at.0, log.min(), log.end.get());
         if at < min || at > end {
             return Err(CutError::Outside { at, min, end });

@@ -67,7 +67,7 @@ pub enum CopyError {
         why: Misfit,
     },
     /// There is no room yet, or the store takes nothing. Wait as for an append, ask
-    /// [`LogCopy::next`], and go on there.
+    /// [`LogCopy::next`], and go on there: that is in the block, or where it begins.
     #[error(transparent)]
     Append(#[from] AppendError),
     /// A copy begins with a file of the other log.
@@ -146,11 +146,12 @@ impl LogCopy {
             return Err(store.no_room_yet(needed).into());
         }
         let mut rest = bytes;
-        if !self.begun.is_empty() {
+        let begun_bytes = self.begun.len();
+        if begun_bytes > 0 {
             if !self.complete(&mut rest, file_end)? {
                 return Ok(());
             }
-            self.take_begun(file_end)?;
+            self.take_begun(begun_bytes, file_end)?;
         }
         let used = self.take(rest, file_end)?;
         self.begun.extend_from_slice(&rest[used..]);
@@ -178,11 +179,14 @@ impl LogCopy {
         }
     }
 
-    /// Takes the record that came in parts. It stays if there is no room for it now.
-    fn take_begun(&mut self, file_end: u64) -> Result<(), CopyError> {
+    /// Takes the record that came in parts. If there is no room for it now, its first `kept` bytes
+    /// stay, and the sender brings the others again. A whole record would wait for the next block,
+    /// and none comes while the other log ends with this record.
+    fn take_begun(&mut self, kept: usize, file_end: u64) -> Result<(), CopyError> {
         let mut begun = std::mem::take(&mut self.begun);
         let taken = self.take(&begun, file_end);
         if matches!(taken, Err(CopyError::Append(_))) {
+            begun.truncate(kept);
             self.begun = begun;
         } else {
             begun.clear();

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use env::TimeMs;
+use disk::turns::Turns;
+use env::{Clock, Random, TimeMs};
 use protocol::LogOffset;
 use protocol::light;
 use protocol::names::SCHEDULE_TOPIC;
@@ -234,6 +235,52 @@ fn a_copy_with_a_write_pool_takes_the_same() {
     }
     assert!(store.written().wait_until(main.end().0, deadline));
     assert_same_answers(&main, &store, 0..200);
+}
+
+/// A log of some messages with their places, and a store with one small buffer that gets it. The
+/// threads of the store run when they are given a turn.
+fn with_one_buffer(test: impl FnOnce(&[u64], &[u8], &Turns, &Arc<Store>)) {
+    let (of_main, of_copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (main, _) = open_copy(of_main.path());
+    let places: Vec<u64> = (0..4).map(|number| append(&main, TOPIC, 0, &body(number + 1)).at.0).collect();
+    let log = log_of(&main);
+    let turns = Turns::new(Clock::manual(TimeMs(NOW)).0, Random::seeded(1));
+    let _in_charge = turns.enter();
+    let pool = Some(PoolOptions { buffers: 1, buffer_bytes: 1 });
+    let (store, _) = open_as(&StoreOptions { pool, ..copy_options(of_copy.path()) });
+    test(&places, &log, &turns, &store);
+}
+
+#[test]
+fn the_end_of_a_record_comes_again_if_the_pool_had_no_room() {
+    with_one_buffer(|places, log, turns, store| {
+        let mut copy = copy_into(store);
+        let block = |from: u64, to: u64| &log[from as usize..to as usize];
+        copy.append(LogOffset(0), block(0, places[1])).unwrap();
+        let inside = places[1] + 20;
+        copy.append(LogOffset(places[1]), block(places[1], inside)).unwrap();
+        for _ in 0..2 {
+            let full = copy.append(LogOffset(inside), block(inside, places[2]));
+            assert!(matches!(full, Err(CopyError::Append(AppendError::PoolFull { .. }))), "{full:?}");
+            assert_eq!((copy.next().0, store.end().0), (inside, places[1]));
+        }
+        for _ in 0..1000 {
+            turns.give();
+        }
+        assert_eq!(store.written().get(), places[1]);
+        copy.append(LogOffset(inside), block(inside, places[2])).unwrap();
+        assert_eq!((copy.next().0, store.end().0), (places[2], places[2]));
+    });
+}
+
+#[test]
+fn a_cut_waits_for_the_write_pool() {
+    with_one_buffer(|places, log, _, store| {
+        let mut copy = copy_into(store);
+        copy.append(LogOffset(0), &log[..places[1] as usize]).unwrap();
+        assert_eq!((store.written().get(), store.end().0), (0, places[1]));
+        store.cut_on_reopen(LogOffset(places[1])).unwrap();
+    });
 }
 
 #[track_caller]
