@@ -230,6 +230,7 @@ impl Names {
 
     async fn answer(&self, session: &mut Session, asked: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
         let code = RequestCode::from_i32(asked.header.code).ok_or_else(|| unsupported(asked.header.code))?;
+        #[allow(clippy::wildcard_enum_match_arm, reason = "answer_here names them all")]
         match code {
             RequestCode::REGISTER_BROKER => register::broker(self, session, asked, out).await,
             RequestCode::PUT_KV_CONFIG => lists::put_kv(self, asked, out).await,
