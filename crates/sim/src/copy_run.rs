@@ -30,6 +30,8 @@ const COPY: u64 = 0x0C09_1E50_5EED_0F02;
 const TURNS_MAX: u32 = 20_000;
 /// Starts that a crash may interrupt, one after the other.
 const STARTS_MAX: u32 = 20;
+/// Blocks that the copy takes before the first store loses them.
+const BLOCKS_AHEAD: u32 = 12;
 /// Bytes that are compared at once.
 const COMPARED: usize = 16 << 10;
 
@@ -276,6 +278,7 @@ impl<'a> Run<'a> {
                 self.copy.end(true, self.report)?;
                 self.follow()?;
             }
+            93..96 => self.lose_what_is_copied()?,
             _ => self.check()?,
         }
         self.main.see();
@@ -365,6 +368,21 @@ impl<'a> Run<'a> {
                 copy.world.pass(10);
             }
             Err(error) => report.find(Verdict::Refused, format!("the copy does not take a block: {error}")),
+        }
+        Ok(())
+    }
+
+    /// Lets the first store lose what the copy has: its threads have no turn between a send and a
+    /// loss of power.
+    fn lose_what_is_copied(&mut self) -> anyhow::Result<()> {
+        self.send()?;
+        for _ in 0..BLOCKS_AHEAD {
+            self.copy_some()?;
+        }
+        let main = &mut self.main;
+        if !main.has_crashed() {
+            main.how = Crash::Power;
+            main.world.disk.crash_now(main.how)?;
         }
         Ok(())
     }
