@@ -161,6 +161,9 @@ impl Timers {
             loaded: Mutex::default(),
         };
         timers.look_through(store, topics, now)?;
+        // The wheel counts no unit that was found damaged when the files were opened.
+        let pending = timers.files.lock().pending().saturating_add(timers.aside.len() as u64);
+        timers.figures.pending.store(i64::try_from(pending).unwrap_or(i64::MAX), Ordering::Relaxed);
         Ok(timers)
     }
 
