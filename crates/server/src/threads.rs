@@ -3,9 +3,10 @@
 //! The store starts and names its own threads. Everything else runs on tokio's workers, one a processor: requests never block, so
 //! more would only take turns.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
-use std::thread::available_parallelism;
+use std::thread::{self, available_parallelism};
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::runtime::{Builder, Runtime};
@@ -38,23 +39,30 @@ pub fn runtime() -> anyhow::Result<Runtime> {
         .enable_all()
         .build()
         .context("cannot start the worker threads")?;
-    // A worker is a thread that takes up that work first; one that is started for blocking work could come before it. So nobody gets
-    // the runtime before each worker holds a task.
-    let all_are_there = Arc::new(Barrier::new(workers + 1));
-    for _ in 0..workers {
-        let all_are_there = Arc::clone(&all_are_there);
-        runtime.spawn(async move { all_are_there.wait() });
-    }
-    all_are_there.wait();
+    await_workers(&runtime);
     lookout.start(runtime.handle()).context("cannot start the thread that watches the workers")?;
     Ok(runtime)
+}
+
+/// Returns when each worker runs.
+///
+/// Tokio hands the workers' work to its threads as blocking work, so a thread that is started for
+/// other blocking work could take it first, and have the wrong name. A worker without a task
+/// sleeps, and counts that. Nothing may block it for this: a worker that takes both tasks of two
+/// workers, and blocks in the first, wakes nobody for the second.
+#[allow(clippy::disallowed_methods, reason = "it takes microseconds, once; tokio tells nobody of it")]
+fn await_workers(runtime: &Runtime) {
+    let metrics = runtime.metrics();
+    let is_running = |worker| metrics.worker_park_unpark_count(worker) > 0;
+    while !(0..metrics.num_workers()).all(is_running) {
+        thread::sleep(Duration::from_micros(50));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::sync::{Mutex, mpsc};
-    use std::time::Duration;
+    use std::sync::{Barrier, Mutex, mpsc};
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

@@ -14,12 +14,14 @@ use std::time::{Duration, Instant};
 pub mod asking;
 pub mod cage;
 pub mod failing;
+pub mod hangs;
 pub mod prometheus;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The binary with these arguments, and nothing of what our own environment says of name servers and homes.
 pub fn gantry(arguments: &[&str]) -> Command {
+    hangs::watch();
     let mut command = Command::new(env!("CARGO_BIN_EXE_gantry"));
     without_environment(command.args(arguments));
     command
