@@ -15,6 +15,7 @@ const LIMIT: Duration = Duration::from_secs(20 * 60);
 const LOOK: Duration = Duration::from_secs(10);
 
 /// From now on a child of this process that runs for longer than [`LIMIT`] is killed.
+#[allow(clippy::disallowed_methods, reason = "it looks again and again; nobody tells of a hang")]
 pub fn watch() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
