@@ -1,4 +1,4 @@
-//! What a program holds of a member: producers, consumers and operators' requests are made from it.
+//! The handle of a member: producers, consumers and operators' requests are made from it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the broker did with a message.
+//! The result of a send.
 
 use protocol::body::MessageQueue;
 use protocol::code::ResponseCode;
