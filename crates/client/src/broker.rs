@@ -17,11 +17,12 @@ use protocol::request::{
 use protocol::request::{PullMessage, PullReply};
 
 use crate::error::ClientError;
-use crate::logical::{Tries, lo, which};
+use crate::logical::{lo, which};
 use crate::member::Member;
 use crate::message::Received;
 use crate::pull_consumer::{PullStatus, Pulled, PulledRecords};
 use crate::route::Route;
+use crate::tries::Tries;
 
 pub(crate) fn malformed(error: FieldError) -> ClientError {
     ClientError::malformed("a response header", error)
@@ -38,7 +39,11 @@ impl Member {
         timeout: Duration,
     ) -> Result<Response, ClientError> {
         let response = self.exchange(address, code, fields, body, timeout).await?;
-        if response.code == ResponseCode::Success as i32 { Ok(response) } else { Err(refused(address, response)) }
+        if response.code == ResponseCode::Success as i32 {
+            Ok(response)
+        } else {
+            Err(ClientError::refused(address, response))
+        }
     }
 
     pub(crate) async fn unregister(
@@ -97,7 +102,7 @@ impl Member {
             Some(ResponseCode::PullNotFound) => PullStatus::NothingNew,
             Some(ResponseCode::PullRetryImmediately) => PullStatus::NothingMatched,
             Some(ResponseCode::PullOffsetMoved) => PullStatus::OffsetOutOfRange,
-            _ => return Err(refused(address, response)),
+            _ => return Err(ClientError::refused(address, response)),
         };
         let reply = PullReply::decode(&response.fields.as_fields()).map_err(malformed)?;
         Ok(PulledRecords {
@@ -276,12 +281,4 @@ pub(crate) fn address_in(route: &Route, queue: &MessageQueue) -> Result<String, 
 /// The name of the broker that a queue is on.
 pub(crate) fn broker_in<'a>(route: &'a Route, queue: &'a MessageQueue) -> Result<&'a str, ClientError> {
     route.broker_of(queue).ok_or_else(|| ClientError::NoLeader { topic: queue.topic.clone(), queue_id: queue.queue_id })
-}
-
-pub(crate) fn refused(address: &str, response: Response) -> ClientError {
-    ClientError::Refused {
-        address: address.to_owned(),
-        code: response.code,
-        remark: response.remark.unwrap_or_default(),
-    }
 }

@@ -1,6 +1,6 @@
 //! What can go wrong for a user of the client.
 
-use net::CallError;
+use net::{CallError, Response};
 use protocol::code::ResponseCode;
 
 /// Why something did not happen.
@@ -70,6 +70,15 @@ fn name(code: i32) -> String {
 }
 
 impl ClientError {
+    /// The error of a response that is not success.
+    pub(crate) fn refused(address: &str, response: Response) -> ClientError {
+        ClientError::Refused {
+            address: address.to_owned(),
+            code: response.code,
+            remark: response.remark.unwrap_or_default(),
+        }
+    }
+
     pub(crate) fn malformed(what: &'static str, cause: impl std::fmt::Display) -> ClientError {
         ClientError::Malformed { what, cause: cause.to_string() }
     }

@@ -78,32 +78,29 @@
 
 pub mod admin;
 mod allocation;
-mod auto_batch;
 mod broker;
+mod client;
 mod error;
 mod logical;
 mod member;
 mod message;
-mod prepared;
+mod offers;
 mod producer;
-mod progress;
 mod pull_consumer;
 mod push_consumer;
-mod queue_task;
 mod route;
 mod sign;
-mod together;
+mod tries;
 mod unique_id;
-mod whole;
 
 pub use admin::Admin;
 pub use allocation::allocate;
-pub use auto_batch::{AutoBatch, Pending};
+pub use client::Client;
 pub use error::ClientError;
-pub use member::{Client, ClientConfig};
+pub use member::ClientConfig;
 pub use message::{Message, Received, decode};
 pub use net::{CallError, ClientOptions, ClientTls, ServerCheck};
-pub use producer::{Producer, ProducerConfig, SendResult, SendStatus};
+pub use producer::{AutoBatch, Pending, Producer, ProducerConfig, SendResult, SendStatus};
 pub use protocol::body::{ConsumeFromWhere, MessageModel, MessageQueue};
 pub use pull_consumer::{PullConsumer, PullStatus, Pulled, PulledRecords};
 pub use push_consumer::{Handler, Outcome, PushConfig, PushConsumer};

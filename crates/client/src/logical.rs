@@ -1,4 +1,4 @@
-//! The queues of static topics, which move between brokers: who leads them, and what a request says about them.
+//! The queues of static topics, which move between brokers: which broker leads each, and what a request says about them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,10 +7,8 @@ use protocol::body::{MessageQueue, TopicQueueMappingInfo};
 use protocol::code::ResponseCode;
 use protocol::names::{is_logical_broker, logical_broker};
 use protocol::request::WhichQueue;
-use tokio::time::Instant;
 
 use crate::error::ClientError;
-use crate::member::Member;
 
 /// The queues of a static topic, and who leads each, as far as that is known. Nothing for other topics. `queues_max`: more are not
 /// believed.
@@ -62,37 +60,6 @@ pub(crate) fn is_elsewhere(error: &ClientError) -> bool {
 
 /// Between two looks for a queue's leader: name servers hear of a move at once, but brokers hear of it one after the other.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// The tries of a request about a queue, which may have moved to another broker.
-pub(crate) struct Tries<'a> {
-    member: &'a Member,
-    queue: &'a MessageQueue,
-    /// Until when to look for the queue, once it was not where it was asked for.
-    deadline: Option<Instant>,
-}
-
-impl<'a> Tries<'a> {
-    pub(crate) fn new(member: &'a Member, queue: &'a MessageQueue) -> Tries<'a> {
-        Tries { member, queue, deadline: None }
-    }
-
-    /// Whether to ask again, where the route says now: the broker was not the queue's leader, or the name server knew of none, and there
-    /// is time. A name server hears of a new static topic from one broker after the other, the leaders not before the rest.
-    pub(crate) async fn go_on<T>(&mut self, answer: &Result<T, ClientError>) -> bool {
-        let has_no_leader = |error: &ClientError| matches!(error, ClientError::NoLeader { .. });
-        let is_to_be_found = answer.as_ref().is_err_and(|error| is_elsewhere(error) || has_no_leader(error));
-        if !is_to_be_found || which(self.queue).is_none() {
-            return false;
-        }
-        match self.deadline {
-            None => self.deadline = Some(Instant::now() + self.member.config.timeout),
-            Some(deadline) if Instant::now() >= deadline => return false,
-            Some(_) => tokio::time::sleep(LOOK_EVERY).await,
-        }
-        self.member.doubt_leaders(&self.queue.topic, LOOK_EVERY).await;
-        true
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -19,15 +19,10 @@ use protocol::request::{AskTogether, GetRouteInfo, NotifyConsumerIdsChanged, Off
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use crate::admin::Admin;
-use crate::broker::refused;
 use crate::error::ClientError;
-use crate::producer::{Producer, ProducerConfig};
-use crate::pull_consumer::PullConsumer;
-use crate::push_consumer::{Handler, PushConfig, PushConsumer};
+use crate::offers::{Offer, Offers};
 use crate::route::Route;
 use crate::sign::{Credentials, Signed};
-use crate::together::{Offer, Offers};
 use crate::unique_id::UniqueIds;
 
 /// How often a route borrowed from the model of new topics is asked for again: the topic has its own after its first message.
@@ -83,88 +78,6 @@ impl ClientConfig {
     }
 }
 
-/// A member of a cluster, from which producers and consumers are made. Clones are the same member.
-#[derive(Clone)]
-pub struct Client {
-    pub(crate) member: Arc<Member>,
-}
-
-impl Client {
-    /// Starts the member and its heartbeat; needs a tokio runtime. Nothing is connected before it is needed.
-    pub fn start(config: ClientConfig) -> Client {
-        let told = Arc::new(Told::default());
-        let ip = config.ip.unwrap_or_else(|| own_address(&config.name_servers));
-        let instance = config.instance.clone();
-        let instance =
-            instance.unwrap_or_else(|| format!("{}#{:x}", std::process::id(), config.random.next_u64() >> 16));
-        let (wake, every) = (Arc::new(Notify::new()), config.heartbeat_every);
-        let member = Arc::new_cyclic(|this| Member {
-            this: Weak::clone(this),
-            net: net::Client::with_inbound(config.net.clone(), Arc::clone(&told) as Arc<dyn Inbound>),
-            id: format!("{ip}@{instance}"),
-            ids: UniqueIds::new(ip, config.clock.clone(), &config.random),
-            told,
-            routes: Mutex::default(),
-            asking: Mutex::default(),
-            name_server: AtomicUsize::new(config.random.below(64) as usize),
-            offers: Offers::default(),
-            groups: Mutex::default(),
-            beat: Arc::clone(&wake),
-            stopping: watch::channel(false).0,
-            config,
-        });
-        let stopping = member.stopping.subscribe();
-        tokio::spawn(beat(Arc::downgrade(&member), wake, every, stopping));
-        Client { member }
-    }
-
-    /// This member's id, by which brokers and other members know it.
-    pub fn id(&self) -> &str {
-        &self.member.id
-    }
-
-    /// Where a topic's queues are.
-    pub async fn route(&self, topic: &str) -> Result<Arc<Route>, ClientError> {
-        self.member.route(topic).await
-    }
-
-    /// A producer with the usual settings.
-    pub fn producer(&self, group: &str) -> Producer {
-        self.producer_with(ProducerConfig::new(group))
-    }
-
-    /// A producer.
-    pub fn producer_with(&self, config: ProducerConfig) -> Producer {
-        Producer::new(Arc::clone(&self.member), config)
-    }
-
-    /// The requests of operators.
-    pub fn admin(&self) -> Admin {
-        Admin::new(Arc::clone(&self.member))
-    }
-
-    /// A consumer that is asked for each step.
-    pub fn pull_consumer(&self, group: &str) -> PullConsumer {
-        PullConsumer::new(Arc::clone(&self.member), group)
-    }
-
-    /// A consumer that shares the queues with its group and hands messages to `handler`.
-    pub async fn push_consumer<H: Handler>(&self, config: PushConfig, handler: H) -> Result<PushConsumer, ClientError> {
-        PushConsumer::start(Arc::clone(&self.member), config, handler).await
-    }
-
-    /// Takes leave of the brokers. Stop consumers first: they commit when they stop. Producers with
-    /// [`auto_batch`](crate::ProducerConfig::auto_batch) may still have messages that nobody waits for, those sent oneway too:
-    /// [`Producer::flush`](crate::Producer::flush) waits for them.
-    pub async fn stop(&self) {
-        self.member.stopping.send_replace(true);
-        let groups: Vec<String> = self.member.groups.lock().producers.iter().cloned().collect();
-        for group in groups {
-            self.member.leave(Some(&group), None).await;
-        }
-    }
-}
-
 pub(crate) struct Member {
     /// For what goes on beside a caller.
     this: Weak<Member>,
@@ -210,6 +123,43 @@ struct Groups {
 }
 
 impl Member {
+    /// Starts the member and its heartbeat.
+    pub(crate) fn start(config: ClientConfig) -> Arc<Member> {
+        let told = Arc::new(Told::default());
+        let ip = config.ip.unwrap_or_else(|| own_address(&config.name_servers));
+        let instance = config.instance.clone();
+        let instance =
+            instance.unwrap_or_else(|| format!("{}#{:x}", std::process::id(), config.random.next_u64() >> 16));
+        let (wake, every) = (Arc::new(Notify::new()), config.heartbeat_every);
+        let member = Arc::new_cyclic(|this| Member {
+            this: Weak::clone(this),
+            net: net::Client::with_inbound(config.net.clone(), Arc::clone(&told) as Arc<dyn Inbound>),
+            id: format!("{ip}@{instance}"),
+            ids: UniqueIds::new(ip, config.clock.clone(), &config.random),
+            told,
+            routes: Mutex::default(),
+            asking: Mutex::default(),
+            name_server: AtomicUsize::new(config.random.below(64) as usize),
+            offers: Offers::default(),
+            groups: Mutex::default(),
+            beat: Arc::clone(&wake),
+            stopping: watch::channel(false).0,
+            config,
+        });
+        let stopping = member.stopping.subscribe();
+        tokio::spawn(beat(Arc::downgrade(&member), wake, every, stopping));
+        member
+    }
+
+    /// Ends the heartbeat and takes leave of the brokers.
+    pub(crate) async fn stop(self: &Arc<Self>) {
+        self.stopping.send_replace(true);
+        let groups: Vec<String> = self.groups.lock().producers.iter().cloned().collect();
+        for group in groups {
+            self.leave(Some(&group), None).await;
+        }
+    }
+
     /// Sends a request, signed if there are credentials, and waits for the response, whatever it says.
     pub(crate) async fn exchange(
         &self,
@@ -549,7 +499,7 @@ impl Member {
         let connection = call.connection();
         let response = call.response().await?;
         if response.code != ResponseCode::Success as i32 {
-            return Err(refused(address, response));
+            return Err(ClientError::refused(address, response));
         }
         // RocketMQ's brokers do not look at the question, and say nothing.
         let offer = OfferTogether::decode(&response.fields.as_fields()).ok().filter(|_| ask.is_some());
@@ -678,20 +628,5 @@ pub(crate) fn is_worth_another_try(error: &ClientError) -> bool {
         | ClientError::Invalid(_)
         | ClientError::GivenUp
         | ClientError::Exhausted { .. } => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_client_that_nobody_uses_any_more_is_gone_at_once() {
-        let client = Client::start(ClientConfig::new("127.0.0.1:1"));
-        let member = Arc::downgrade(&client.member);
-        // The heartbeat begins to wait.
-        tokio::task::yield_now().await;
-        drop(client);
-        assert!(member.upgrade().is_none());
     }
 }

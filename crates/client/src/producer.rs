@@ -1,5 +1,14 @@
 //! Sending.
 
+mod auto_batch;
+mod prepared;
+mod sent;
+mod together;
+mod whole;
+
+pub use auto_batch::{AutoBatch, Pending};
+pub use sent::{SendResult, SendStatus};
+
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,20 +16,21 @@ use std::time::Duration;
 
 use net::CallError;
 use protocol::body::MessageQueue;
-use protocol::code::ResponseCode;
 use protocol::request::{SendMessage, SendReply};
 use tokio::time::Instant;
 
-use crate::auto_batch::{AutoBatch, Gathering};
-use crate::broker::{broker_in, malformed, refused};
+use crate::broker::{broker_in, malformed};
 use crate::error::ClientError;
-use crate::logical::{Tries, lo};
+use crate::logical::lo;
 use crate::member::{Member, is_worth_another_try};
 use crate::message::Message;
-use crate::prepared::Prepared;
 use crate::route::Route;
-use crate::together::{Answer, Arrival, Halls, Left};
-use crate::whole::{Whole, WholeTopics};
+use crate::tries::Tries;
+
+use auto_batch::Gathering;
+use prepared::Prepared;
+use together::{Answer, Arrival, Halls, Left};
+use whole::{Whole, WholeTopics};
 
 /// Before a connection that is full is tried again.
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
@@ -54,49 +64,6 @@ impl ProducerConfig {
             auto_batch: None,
         }
     }
-}
-
-/// What the broker did with a message. In each case it is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendStatus {
-    /// All that was asked for.
-    Ok,
-    /// Not flushed in time.
-    FlushDiskTimeout,
-    /// Not replicated in time.
-    FlushSlaveTimeout,
-    /// There is no replica.
-    SlaveNotAvailable,
-}
-
-impl SendStatus {
-    /// What a response code says of a message; nothing if it is not stored.
-    fn of(code: i32) -> Option<SendStatus> {
-        match ResponseCode::from_i32(code) {
-            Some(ResponseCode::Success) => Some(SendStatus::Ok),
-            Some(ResponseCode::FlushDiskTimeout) => Some(SendStatus::FlushDiskTimeout),
-            Some(ResponseCode::FlushSlaveTimeout) => Some(SendStatus::FlushSlaveTimeout),
-            Some(ResponseCode::SlaveNotAvailable) => Some(SendStatus::SlaveNotAvailable),
-            Some(_) | None => None,
-        }
-    }
-}
-
-/// Where a message is.
-#[derive(Clone, Debug)]
-pub struct SendResult {
-    /// How safe it is.
-    pub status: SendStatus,
-    /// The id that this client gave it; of a batch, all of them, separated by commas.
-    pub message_id: String,
-    /// Its place as an id; of a batch, all of them, separated by commas.
-    pub offset_message_id: String,
-    /// The queue.
-    pub queue: MessageQueue,
-    /// The broker that stored it: the queue's own, or the one that leads it if it is a static topic's.
-    pub broker_name: String,
-    /// Its place in the queue; of a batch, the first one's. -1 while a static topic's queue moves.
-    pub queue_offset: i64,
 }
 
 /// Sends messages. Clones share everything.
@@ -290,7 +257,7 @@ impl Producer {
         }
         let response = call.response().await?;
         if SendStatus::of(response.code).is_none() {
-            return Err(refused(address, response));
+            return Err(ClientError::refused(address, response));
         }
         let response_fields = response.fields.as_fields();
         let reply = SendReply::decode(&response_fields).map_err(malformed)?;

@@ -10,9 +10,9 @@ use protocol::sys_flag::pull as flag;
 use protocol::tags;
 
 use crate::error::ClientError;
-use crate::logical::Tries;
 use crate::member::Member;
 use crate::message::{Received, decode_from};
+use crate::tries::Tries;
 
 /// Beyond the time that the broker may hold a pull: the way there and back.
 const WAY: Duration = Duration::from_secs(15);

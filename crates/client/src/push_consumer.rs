@@ -1,5 +1,8 @@
 //! The consumer that shares a topic's queues with its group: who gets which queue, again and again.
 
+mod progress;
+mod queue_task;
+
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::sync::Arc;
@@ -16,7 +19,6 @@ use crate::allocation::allocate;
 use crate::error::ClientError;
 use crate::member::Member;
 use crate::message::Received;
-use crate::queue_task;
 
 /// What a handler made of its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,73 +2,20 @@
 //!
 //! Here, whole files: journal, check-points, timer log and key index. Recovery does it with log and queues, from where the check-point speaks of.
 
-use std::io;
 use std::path::Path;
 
 use disk::{Disk, DiskFile, OpenHow};
 
 use crate::error::StoreError;
 use crate::index::is_index_file;
+use crate::rewrite::{Failed, write_all, write_data};
 use crate::timer;
 
-/// Bytes of a write.
-const PIECE_BYTES: usize = 1 << 20;
 /// The last files of the key index, which may have been written since it was synced: the newest, and the one that was full before.
 const INDEX_FILES: usize = 2;
 
 /// [`write_all`] or [`write_data`].
 type WriteAgain = fn(&dyn DiskFile, u64, u64) -> Result<u64, Failed>;
-
-/// Which half of it failed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Failed {
-    /// What is there cannot be read.
-    #[error("{0}")]
-    Read(#[source] io::Error),
-    /// It cannot be brought to the device.
-    #[error("{0}")]
-    Write(#[source] io::Error),
-}
-
-impl From<Failed> for io::Error {
-    fn from(failed: Failed) -> io::Error {
-        match failed {
-            Failed::Read(source) | Failed::Write(source) => source,
-        }
-    }
-}
-
-/// Writes the bytes `from..to` of a file again, as far as there are any. Returns how many.
-pub(crate) fn write_all(file: &dyn DiskFile, from: u64, to: u64) -> Result<u64, Failed> {
-    let mut piece = vec![0; to.saturating_sub(from).min(PIECE_BYTES as u64) as usize];
-    let mut at = from;
-    // Each turn writes a piece, or finds the file's end.
-    while at < to {
-        let wanted = (to - at).min(PIECE_BYTES as u64) as usize;
-        let read = file.read_at(&mut piece[..wanted], at).map_err(Failed::Read)?;
-        if read == 0 {
-            break;
-        }
-        file.write_at(&piece[..read], at).map_err(Failed::Write)?;
-        at += read as u64;
-    }
-    Ok(at - from)
-}
-
-/// The same without what was never written, as far as the file system knows.
-pub(crate) fn write_data(file: &dyn DiskFile, from: u64, to: u64) -> Result<u64, Failed> {
-    let (mut at, mut written) = (from, 0);
-    // Each turn passes a stretch that holds something.
-    while at < to
-        && let Some(data) = file.data_from(at).map_err(Failed::Read)?.filter(|data| *data < to)
-    {
-        let hole = file.hole_from(data).map_err(Failed::Read)?;
-        let hole = hole.filter(|hole| *hole > data).map_or(to, |hole| hole.min(to));
-        written += write_all(file, data, hole)?;
-        at = hole;
-    }
-    Ok(written)
-}
 
 /// Brings to the device what the files of the store at `root` say, but for those of log and queues; `index`: where the key index is. Before anything
 /// else is read: a read may take pages out of memory. Returns how many bytes were written. Appends a sentence for each file of the index that cannot be
@@ -149,28 +96,4 @@ fn write_and_sync(disk: &dyn Disk, path: &Path, from: u64, write: WriteAgain) ->
         file.sync_data().map_err(Failed::Write)?;
     }
     Ok(written)
-}
-
-#[cfg(test)]
-mod tests {
-    use disk::RealDisk;
-
-    use super::*;
-
-    #[test]
-    fn bytes_are_what_they_were_and_holes_stay_holes() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("file");
-        let file = RealDisk.open(&path, OpenHow::Create).unwrap();
-        file.set_len(8 << 20).unwrap();
-        file.write_at(&[7; 5000], 100).unwrap();
-        file.write_at(&vec![9; 2 << 20], 4 << 20).unwrap();
-        let before = std::fs::read(&path).unwrap();
-        let written = write_data(&*file, 0, 8 << 20).unwrap();
-        assert!(((2 << 20) + 5000..3 << 20).contains(&written), "{written}");
-        assert_eq!(write_all(&*file, 50, 8 << 20).unwrap(), (8 << 20) - 50);
-        assert_eq!(write_all(&*file, (8 << 20) - 10, 9 << 20).unwrap(), 10, "there is no more");
-        assert_eq!(write_all(&*file, 9 << 20, 8 << 20).unwrap(), 0);
-        assert!(std::fs::read(&path).unwrap() == before);
-    }
 }

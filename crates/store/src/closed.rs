@@ -7,7 +7,7 @@
 use journal::{Journal, JournalLook, TableId};
 use protocol::LogOffset;
 
-use crate::queue_log::QueueLogs;
+use crate::queue_log::{QueueLogs, fnv};
 
 const TABLE: TableId = TableId(250);
 /// The number stands for what [`fingerprint`] counts: what counted something else is not compared.
@@ -72,9 +72,4 @@ pub(crate) fn fingerprint(queues: &QueueLogs, log_min: u64) -> u64 {
             [u64::from(queue.id()), queue.files_begin(), queue.max_offset(), queue.log_end().0].map(u64::to_be_bytes);
         sum.wrapping_add(fnv(queue.topic().as_bytes().iter().chain(numbers.as_flattened())))
     })
-}
-
-/// FNV-1a: must give the same in every version of ours.
-pub(crate) fn fnv<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }

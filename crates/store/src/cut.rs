@@ -32,10 +32,9 @@ use crate::error::StoreError;
 use crate::governor::ColdPages;
 use crate::lock::AbortFile;
 use crate::options::StoreOptions;
-use crate::read::SCAN_STRETCH;
 use crate::recovery::{self, End, LogFiles, Recovered, Went};
 use crate::resume::Resume;
-use crate::segment::Walk;
+use crate::segment::{SCAN_STRETCH, Walk};
 use crate::store::Store;
 
 const FILE: &str = "cut-to";

@@ -5,12 +5,12 @@
 
 use std::error::Error;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use disk::Disk;
 use rustix::io::Errno;
 
-use crate::error::StoreError;
+use crate::log_dirs::Unmeasured;
 use crate::options::StoreOptions;
 use crate::store::Shared;
 
@@ -19,19 +19,6 @@ use crate::store::Shared;
 pub(crate) struct Fullness<'a> {
     pub path: &'a Path,
     pub used: u8,
-}
-
-/// A folder whose file system does not say how full it is.
-#[derive(Debug)]
-pub(crate) struct Unmeasured {
-    pub path: PathBuf,
-    pub source: io::Error,
-}
-
-impl From<Unmeasured> for StoreError {
-    fn from(Unmeasured { path, source }: Unmeasured) -> StoreError {
-        StoreError::Disk { doing: "tell how full the disk is of", path, source }
-    }
 }
 
 /// Of the log, and of what else the store needs. What does not say how full it is, is passed over: the limits hold for the others.

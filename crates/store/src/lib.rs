@@ -16,6 +16,7 @@ mod copy;
 #[cfg(all(target_arch = "x86_64", any(test, target_env = "musl")))]
 mod copying;
 mod cut;
+mod damaged;
 mod deleted;
 mod error;
 mod flush;
@@ -28,6 +29,7 @@ mod lock;
 mod log_dirs;
 pub mod look;
 mod mend;
+mod mending;
 mod options;
 mod pool;
 mod prepare;
@@ -37,6 +39,7 @@ mod record_at;
 mod recovery;
 mod resume;
 mod retention;
+mod rewrite;
 mod rocksdb;
 mod segment;
 mod sound;
@@ -53,7 +56,8 @@ pub use error::{AppendError, Cold, NotWritable, StoreError};
 pub use fold::{QueuePlace, light_places, place_of};
 pub use governor::{GovernorOptions, MEMORY_LIMIT_MIN, MemoryFigures, Shares, resident_below};
 pub use heap::keep_no_freed_pages;
-pub use index::{IndexOptions, KeyAnswer, KeyKind, KeyMatch, KeyQuery, MessageKeys};
+pub use index::query::{KeyAnswer, KeyMatch, KeyQuery};
+pub use index::{IndexOptions, KeyKind, MessageKeys};
 pub use log_dirs::LogDirs;
 pub use options::{
     DESCRIPTORS, FlushMode, HourOfDay, QUEUE_DESCRIPTORS, RecoveryOptions, Retention, StoreEnv, StoreOptions,

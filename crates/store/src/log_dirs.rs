@@ -12,7 +12,19 @@ use std::path::{Path, PathBuf};
 use disk::{Disk, DiskUse};
 
 use crate::error::StoreError;
-use crate::fullness::Unmeasured;
+
+/// A folder whose file system does not say how full it is.
+#[derive(Debug)]
+pub(crate) struct Unmeasured {
+    pub path: PathBuf,
+    pub source: io::Error,
+}
+
+impl From<Unmeasured> for StoreError {
+    fn from(Unmeasured { path, source }: Unmeasured) -> StoreError {
+        StoreError::Disk { doing: "tell how full the disk is of", path, source }
+    }
+}
 
 /// Where the log's files are, and where the next one goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

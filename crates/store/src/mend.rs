@@ -8,13 +8,13 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use protocol::record::{self, RecordView, Scanned, at};
 use protocol::{LogOffset, names};
 
 use crate::deleted::Deleted;
 use crate::error::{NotWritable, StoreError};
 use crate::fold::{QueuePlace, light_places, place_of};
+pub(crate) use crate::mending::Mending;
 use crate::queue_log::{ConsumeQueue, Span, Unit, UnitsRead};
 use crate::recovery::says;
 use crate::store::Store;
@@ -27,22 +27,6 @@ const GIVEN_UP_MAX: usize = 1000;
 const NAMED_MAX: u64 = 1000;
 /// How long a reader waits for another one's turn. Most take milliseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// What a store knows of damaged units.
-#[derive(Default)]
-pub(crate) struct Mending {
-    /// Held while a stretch of the log is read for them, on a thread that may wait. Guards the queues' numbers and places whose records were not
-    /// found. The maintenance lock of the queues is taken inside it.
-    given_up: Mutex<Vec<(String, u32, Range<u64>)>>,
-    /// Units found damaged, and lines about them.
-    counts: Mutex<Counts>,
-}
-
-#[derive(Default)]
-struct Counts {
-    units: u64,
-    named: u64,
-}
 
 /// What became of the unit at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ use crate::governor::Governor;
 use crate::mend::{Mend, leads_to};
 use crate::queue_log::{ConsumeQueue, Span, SpansRead, Unit, UnitsRead};
 use crate::recovery::whole_record_after;
+pub(crate) use crate::segment::SCAN_STRETCH;
 use crate::segment::{LogSlice, Segment, Walk};
 use crate::store::Store;
 use crate::stretch::{Copies, Stretch, Wish};
@@ -567,9 +568,6 @@ fn cold_slice(
     }
     Ok(slice)
 }
-
-/// Bytes that a scan brings into memory at once.
-pub(crate) const SCAN_STRETCH: usize = 1 << 20;
 
 fn without_match(is_removing: bool) -> ReadStatus {
     if is_removing { ReadStatus::MessageWasRemoving } else { ReadStatus::NoMatchedMessage }

@@ -18,7 +18,8 @@ use protocol::record::{self, Scanned};
 use tracing::{info, warn};
 
 use crate::error::NotWritable;
-use crate::fullness::{Fullness, Places, Unmeasured};
+use crate::fullness::{Fullness, Places};
+use crate::log_dirs::Unmeasured;
 use crate::options::Retention;
 use crate::segment::Segment;
 use crate::store::Shared;

@@ -21,9 +21,9 @@ use protocol::LogOffset;
 use protocol::record::{self, Scanned};
 use rustix::io::Errno;
 
-use crate::again;
 use crate::error::StoreError;
 use crate::governor::ColdPages;
+use crate::rewrite;
 use crate::stretch::Copied;
 
 #[cfg(test)]
@@ -612,7 +612,7 @@ impl Segment {
         let file = self.file()?;
         let mut written = 0;
         for at in (0..self.bytes).step_by(AGAIN_BYTES) {
-            let some = again::write_data(&*file, at, self.bytes.min(at + AGAIN_BYTES as u64))?;
+            let some = rewrite::write_data(&*file, at, self.bytes.min(at + AGAIN_BYTES as u64))?;
             if some > 0 {
                 file.sync_data()?;
                 written += some;
@@ -685,6 +685,9 @@ impl Segment {
         (start, end.max(start))
     }
 }
+
+/// Bytes that a scan brings into memory at once.
+pub(crate) const SCAN_STRETCH: usize = 1 << 20;
 
 /// Looks at one record of a segment after the other, and brings them into memory by the stretch: small ones at first, since what
 /// follows may be the log's end.

@@ -4,36 +4,13 @@
 //! written, and is not looked at: the hot path pays nothing. A damaged message counts at each read that would have given it to somebody, and is named
 //! at the first of them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use hashbrown::HashSet;
-use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
 
+pub(crate) use crate::damaged::Damaged;
 use crate::queue_log::ConsumeQueue;
 use crate::store::Store;
-
-/// Damaged messages that are named in the log output; more are counted only.
-const NAMED_MAX: usize = 1000;
-
-#[derive(Default)]
-pub(crate) struct Damaged {
-    /// Reads that met one. Relaxed: the number stands alone.
-    met: AtomicU64,
-    /// Log offsets of those that were named. Guards nothing else; nothing is taken inside it.
-    named: Mutex<HashSet<u64>>,
-}
-
-impl Damaged {
-    /// Counts one, and says whether it is still to be named.
-    fn count(&self, at: u64) -> bool {
-        self.met.fetch_add(1, Ordering::Relaxed);
-        let mut named = self.named.lock();
-        named.len() < NAMED_MAX && named.insert(at)
-    }
-}
 
 /// What is wrong with the bytes of one record, if something is. `with_sum`: its body may be.
 pub(crate) fn wrong_with(bytes: &[u8], at: u64, with_sum: bool) -> Option<String> {
@@ -53,7 +30,7 @@ pub(crate) fn wrong_with(bytes: &[u8], at: u64, with_sum: bool) -> Option<String
 impl Store {
     /// Reads that met a damaged message since the start: one counts each time that somebody would have got it.
     pub fn damaged_messages(&self) -> u64 {
-        self.shared.damaged.met.load(Ordering::Relaxed)
+        self.shared.damaged.met()
     }
 
     /// Whether a message of a queue, which came from the device, is what was stored; if not, it is named.
@@ -86,19 +63,5 @@ impl Store {
                 "a message is damaged and not given out; `gantry store verify` names all that are"
             );
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_damaged_message_counts_each_time_and_is_to_be_named_once() {
-        let damaged = Damaged::default();
-        assert_eq!([7, 7, 9, 7].map(|at| damaged.count(at)), [true, false, true, false]);
-        assert_eq!(damaged.met.load(Ordering::Relaxed), 4);
-        let named = (100..100 + 2 * NAMED_MAX as u64).filter(|at| damaged.count(*at)).count();
-        assert_eq!(named, NAMED_MAX - 2, "and no log output is filled with them");
     }
 }

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use net::{Outgoing, Request};
-use protocol::body::{BrokerConsumeStats, ConsumeOffset, ConsumeStats, ConsumeTimeSpans, MessageQueue, QueueTimeSpan};
+use protocol::body::{
+    BrokerConsumeStats, ConsumeOffset, ConsumeStats, ConsumeTimeSpans, MessageQueue, QueueMap, QueueTimeSpan,
+};
 use protocol::code::ResponseCode;
-use protocol::fastjson::QueueMap;
 use protocol::request::{GetBrokerConsumeStats, GetConsumeStats, QueryConsumeTimeSpan};
 use store::{ConsumeQueue, Store};
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use net::{Outgoing, Request};
 use protocol::body::{
-    GroupList, MessageQueue, TopicConfig, TopicConfigAndQueueMapping, TopicConfigList, TopicConfigTable,
+    GroupList, MessageQueue, QueueMap, TopicConfig, TopicConfigAndQueueMapping, TopicConfigList, TopicConfigTable,
     TopicFilterType, TopicList, TopicOffset, TopicStatsTable,
 };
 use protocol::code::ResponseCode;
-use protocol::fastjson::{self, Dialect, QueueMap};
+use protocol::fastjson::{self, Dialect};
 use protocol::names;
 use protocol::request::{
     CreateTopic, DeleteTopic, GetAllTopicConfig, GetAllTopicConfigReply, GetTopicConfig, GetTopicStats,

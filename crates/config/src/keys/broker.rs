@@ -5,7 +5,7 @@ use super::kinds::{
     PERMISSION, PORT, REQUEST_MODE, REVIVE_QUEUES, SPAN, TEXT,
 };
 use super::reasons::*;
-use super::table;
+use super::table::table;
 use crate::key::{Key, Section};
 
 table! {

@@ -1,6 +1,6 @@
 //! The journal of topics, groups, offsets and whatever else is not in the log. Request 28 shows each with its effect.
 
-use super::table;
+use super::table::table;
 use crate::key::{Key, Kind, Section};
 
 /// Clients wait for seconds at most; 0 is the pace of the device.

@@ -3,7 +3,7 @@
 
 use super::kinds::{BOOL, BYTES, CLIENT_AUTH, COUNT, SPAN, TEXT, TLS_MODE};
 use super::reasons::{KEY_PASSWORD, NETTY, SOCKETS};
-use super::table;
+use super::table::table;
 use crate::key::{Key, Kind, Section};
 
 /// Shorter than a header may be, none would be served; the length of one of 352 MiB looks like the first byte of TLS.

@@ -1,7 +1,7 @@
 //! Limits of our own. Request 28 (`mqadmin brokerStatus`) shows each with how close the broker is to it.
 
 use super::kinds::BOOL;
-use super::table;
+use super::table::table;
 use crate::key::{Key, Kind, Section};
 
 /// Parked pulls take a few hundred bytes each.

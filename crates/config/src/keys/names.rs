@@ -2,7 +2,7 @@
 
 use super::kinds::{BOOL, INT, SPAN, TEXT};
 use super::reasons::*;
-use super::table;
+use super::table::table;
 use crate::key::{Key, Kind, Section};
 
 /// A route of a topic takes some 200 bytes of the name server.

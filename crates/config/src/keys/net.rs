@@ -2,7 +2,7 @@
 
 use super::kinds::{BOOL, BYTES, COUNT, INT, LONG, PORT, SPAN, TEXT};
 use super::reasons::*;
-use super::table;
+use super::table::table;
 use crate::key::{Key, Section};
 
 table! {

@@ -1,7 +1,7 @@
 //! Spellings and keys of earlier versions, and lines that files carry along although no version reads them.
 
 use super::kinds::{BOOL, INT, TEXT};
-use super::table;
+use super::table::table;
 use crate::key::{Key, Section};
 
 /// Spellings that files carry along, and the names by which RocketMQ reads these keys. It has no setter for the others, so it ignores them

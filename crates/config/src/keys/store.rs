@@ -2,7 +2,7 @@
 
 use super::kinds::{BOOL, BYTES, COUNT, FLUSH_TYPE, INT, LONG, PERCENT, PERIOD, PORT, ROLE, SPAN, TEXT};
 use super::reasons::*;
-use super::table;
+use super::table::table;
 use crate::key::{Key, Section};
 
 table! {

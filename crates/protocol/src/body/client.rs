@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{MessageQueue, loose, loose_i32s};
-use crate::fastjson::QueueMap;
+use super::loose::{loose, loose_i32s};
+use super::queue::{MessageQueue, QueueMap};
 
 /// 34: a client lives.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

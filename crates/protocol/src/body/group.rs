@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DataVersion, SubscriptionData};
+use super::client::SubscriptionData;
+use super::data_version::DataVersion;
 
 /// A subscription group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

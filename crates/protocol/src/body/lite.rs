@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ConsumeOffset, TopicOffset};
+use super::stats::{ConsumeOffset, TopicOffset};
 
 /// 200071: changes of what clients subscribe to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

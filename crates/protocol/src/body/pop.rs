@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::SetMessageRequestMode;
+use super::client::SetMessageRequestMode;
 
 /// 200151: messages of several pops are done with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

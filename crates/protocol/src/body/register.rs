@@ -6,7 +6,8 @@ use std::io::{self, BufReader, Read, Take};
 use flate2::read::ZlibDecoder;
 use serde::{Deserialize, Serialize};
 
-use super::{DataVersion, TopicConfig, TopicConfigTable, TopicFilterType, TopicQueueMappingInfo};
+use super::data_version::DataVersion;
+use super::topic::{TopicConfig, TopicConfigTable, TopicFilterType, TopicQueueMappingInfo};
 use crate::compression::{Compression, CompressionError, compress};
 use crate::fastjson::{self, Dialect, JsonError};
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::BrokerMemberGroup;
+use super::route::BrokerMemberGroup;
 
 /// The answer to 907: how replication goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

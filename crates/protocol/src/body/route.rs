@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::TopicQueueMappingInfo;
+use super::topic::TopicQueueMappingInfo;
 
 /// The id of a master.
 pub const MASTER_ID: i64 = 0;

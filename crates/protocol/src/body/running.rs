@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{SubscriptionData, loose};
-use crate::fastjson::QueueMap;
+use super::client::SubscriptionData;
+use super::loose::loose;
+use super::queue::QueueMap;
 
 /// The answer to 307.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{DataVersion, TopicConfig, TopicFilterType};
+use super::data_version::DataVersion;
+use super::topic::{TopicConfig, TopicFilterType};
 
 /// 513: the logical queues of a static topic that a broker holds, or once held.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DataVersion, MessageQueue, SubscriptionData};
-use crate::fastjson::QueueMap;
+use super::client::SubscriptionData;
+use super::data_version::DataVersion;
+use super::queue::{MessageQueue, QueueMap};
 
 /// The answer to 202.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DataVersion, TopicQueueMappingDetail};
+use super::data_version::DataVersion;
+use super::static_topic::TopicQueueMappingDetail;
 use crate::sys_flag::perm;
 
 /// A topic.

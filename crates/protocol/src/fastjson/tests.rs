@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::body::{
     ConsumeFromWhere, ConsumeType, ConsumerOffsets, ConsumerRunningInfo, Heartbeat, LockBatch, MessageModel,

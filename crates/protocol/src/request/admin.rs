@@ -1,6 +1,6 @@
 //! Operators' requests: 26, 315, 323, 907 and the like.
 
-use super::headers;
+use super::field::headers;
 
 headers! {
     /// The answer to 26: the version of the configuration.

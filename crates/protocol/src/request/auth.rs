@@ -1,6 +1,6 @@
 //! Users and access rules: 3001 to 3010. The bodies are [`crate::body::UserInfo`] and [`crate::body::AclInfo`].
 
-use super::headers;
+use super::field::headers;
 
 headers! {
     /// 3001: make a user.

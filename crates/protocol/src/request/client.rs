@@ -1,6 +1,6 @@
 //! Clients as such: 35, 38, 40, 203, 204, 307, 309. (34, 41, 42, 46, 400, 401 have no fields of their own.)
 
-use super::headers;
+use super::field::headers;
 
 headers! {
     /// 35: a client leaves.

@@ -1,6 +1,6 @@
 //! What operators ask a controller: 1002, 1005, 1011. (1006, 1009 and 1010 have no fields.)
 
-use super::headers;
+use super::field::headers;
 
 headers! {
     /// 1002: elect a master.

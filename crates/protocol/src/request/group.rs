@@ -1,6 +1,6 @@
 //! Subscription groups on a broker: 201, 207, 208, 317, 343, 345, 352, 353.
 
-use super::headers;
+use super::field::headers;
 
 headers! {
     /// 201: all groups.

@@ -1,6 +1,6 @@
 //! Lite topics: pops (200070), figures for operators, 200075 to 200079 (200074 has no fields), and what a client is told, 200073.
 
-use super::headers;
+use super::field::headers;
 
 headers! {
     /// 200070: messages of the lite topics that a client subscribes to.

@@ -1,6 +1,6 @@
 //! The name server: 100 to 106, 205, 216, 217, 219, 224, 322, 327, 901, 904, 905.
 
-use super::headers;
+use super::field::headers;
 
 headers! {
     /// 103: a broker and its topics.

@@ -1,6 +1,6 @@
 //! Offsets: 14, 15, 29 to 32, 220 to 223, 308, 314.
 
-use super::headers;
+use super::field::headers;
 
 headers! {
     /// 14: how far a group has come in a queue.

@@ -1,6 +1,6 @@
 //! Pop consumption: 200050 to 200055. (200151 has a body instead of fields, 200056 has neither.)
 
-use super::headers;
+use super::field::headers;
 
 headers! {
     /// 200050: messages of a topic, which are the group's until they are acknowledged or their time is over.

@@ -1,6 +1,6 @@
 //! Pulling and looking at messages: 11, 361, 33, 12, 321.
 
-use super::headers;
+use super::field::headers;
 use crate::sys_flag::pull;
 
 headers! {

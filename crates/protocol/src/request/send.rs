@@ -1,6 +1,6 @@
 //! Sending: 10, 310, 320, 324, 325, 36, and our own 30001.
 
-use super::{FieldError, FieldKind, FieldSpec, Value, headers};
+use super::field::{FieldError, FieldKind, FieldSpec, Value, headers};
 use crate::header::{EncodeFields, FieldSink, Fields};
 
 /// The two spellings of a send. The fields and their meaning are the same.

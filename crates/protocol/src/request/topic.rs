@@ -1,6 +1,6 @@
 //! Topics on a broker: 17, 21, 202, 215, 300, 303, 351.
 
-use super::headers;
+use super::field::headers;
 
 headers! {
     /// 17: make or change a topic.

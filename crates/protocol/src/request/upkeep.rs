@@ -1,6 +1,6 @@
 //! Upkeep of a broker: 354, 355, 902, 903, 906, 908, 1008, 2004, 5001.
 
-use super::headers;
+use super::field::headers;
 
 headers! {
     /// 354: do the consume queues in RocksDB and in files agree?

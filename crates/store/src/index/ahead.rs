@@ -5,7 +5,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Key, TopicHash, keys};
+use super::file::Key;
+use super::hash::TopicHash;
+use super::keys;
 use crate::queue_log::ConsumeQueue;
 
 /// Keys that wait for the thread at most, 1.5 MiB: those of 60 ms at a million messages a second, three times its pace, since the thread is

@@ -6,12 +6,15 @@ use journal::Journal;
 use protocol::record::{self, Scanned};
 use tracing::warn;
 
-use super::{Ahead, Key, KeyIndex, TopicHash, keys};
+use super::ahead::Ahead;
+use super::file::Key;
+use super::files::KeyIndex;
+use super::hash::TopicHash;
+use super::keys;
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
-use crate::read::SCAN_STRETCH;
 use crate::recovery::whole_record_after;
-use crate::segment::Walk;
+use crate::segment::{SCAN_STRETCH, Walk};
 use crate::store::Shared;
 
 /// Keys that are put at once, some 10 MiB of memory with those that are handed on meanwhile: the more there are, the fewer pages of slots

@@ -8,7 +8,7 @@ use protocol::properties::{self, name};
 use protocol::record::{RecordDraft, RecordView};
 use protocol::sys_flag;
 
-use super::{KeyKind, MessageKeys};
+use super::ahead::MessageKeys;
 
 /// A batch that unpacks to more is not looked into: a consumer could hardly take it.
 const UNPACKED_BYTES_MAX: usize = 16 << 20;
@@ -18,6 +18,15 @@ const UNPACKED_TIMES_MAX: usize = 100;
 pub(crate) const KEYS_OF_RECORD_MAX: usize = 100_000;
 /// What a message does not have any more when it has been taken out of its batch.
 const OF_BATCH: i32 = sys_flag::INNER_BATCH | sys_flag::NEED_UNWRAP | sys_flag::COMPRESSED | sys_flag::COMPRESSION_MASK;
+
+/// What a message is looked up by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    /// One of its keys, or its unique id.
+    Key,
+    /// Its tag, which Apache's brokers index from 5.4 on.
+    Tag,
+}
 
 /// Shows all keys of a record: its own, then those of its inner messages.
 pub(super) fn all_of(record: &RecordView<'_>, visit: &mut dyn FnMut(KeyKind, &str)) {

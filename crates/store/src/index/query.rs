@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use protocol::LogOffset;
 use protocol::record::{self, Scanned};
 
-use super::{KeyIndex, hash_of, keys};
+use super::files::KeyIndex;
+use super::hash::hash_of;
+use super::keys::{self, KeyKind};
 use crate::error::StoreError;
 use crate::record_at::RecordAt;
 use crate::segment::LogSlice;
@@ -19,15 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const ENTRIES_MAX: usize = 1_000_000;
 /// Bytes of records in one answer, the first record whatever its size: clients take frames of 16 MiB.
 const BYTES_MAX: usize = 8 << 20;
-
-/// What a message is looked up by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyKind {
-    /// One of its keys, or its unique id.
-    Key,
-    /// Its tag, which Apache's brokers index from 5.4 on.
-    Tag,
-}
 
 /// A question.
 #[derive(Clone, Debug)]

@@ -4,10 +4,11 @@ use std::sync::atomic::Ordering;
 
 use protocol::LogOffset;
 
+use super::QueueLogs;
+use super::error::QueueError;
 use super::queue::ConsumeQueue;
 use super::unit::Unit;
-use super::{QueueError, QueueLogs};
-use crate::again;
+use crate::rewrite;
 
 impl QueueLogs {
     /// Writes the units of records from `from` on, as far as they are in files, and whatever stands behind them there. Returns how many bytes; the next
@@ -38,8 +39,8 @@ impl ConsumeQueue {
             let at = layout.byte_of(begin.saturating_sub(start));
             let end = layout.byte_of(next.clamp(start, start + units) - start);
             // Behind the units there are zeros, or nothing.
-            let again = again::write_all(&*file, at, end)
-                .and_then(|bytes| Ok(bytes + again::write_data(&*file, at.max(end), layout.file_bytes)?))
+            let again = rewrite::write_all(&*file, at, end)
+                .and_then(|bytes| Ok(bytes + rewrite::write_data(&*file, at.max(end), layout.file_bytes)?))
                 .map_err(|why| self.failed("write again", start, why.into()))?;
             if again > 0 {
                 self.shared.unsynced.lock().note(self.number, start, &file);

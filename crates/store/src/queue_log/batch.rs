@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use super::QueueError;
 use super::batch_unit::{BATCH_UNIT_BYTES, BatchUnit};
 use super::by_time::Boundary;
+use super::error::QueueError;
 use super::queue::{ConsumeQueue, PushedAt};
 use super::reading::{Raw, UnitsRead};
 use super::tail::Tail;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use protocol::LogOffset;
 
-use super::QueueError;
+use super::error::QueueError;
 use super::queue::ConsumeQueue;
 use super::unit::Unit;
 

@@ -12,7 +12,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::QueueError;
+use super::error::QueueError;
 
 /// A file of a queue: the queue's number and the index of the file's first unit.
 pub(super) type FileKey = (u64, u64);

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::QueueLogs;
+use super::error::QueueError;
 use super::queue::ConsumeQueue;
-use super::{QueueError, QueueLogs};
 
 /// Units looked at one by one from a queue's end, before it is halved.
 const LOOKED_AT: usize = 32;
@@ -89,15 +90,17 @@ impl ConsumeQueue {
             return 0;
         }
         let numbers = [u64::from(self.id()), end].map(u64::to_be_bytes);
-        crate::closed::fnv(self.topic().as_bytes().iter().chain(numbers.as_flattened()))
+        fnv(self.topic().as_bytes().iter().chain(numbers.as_flattened()))
     }
 }
-
-/// Called before files are removed.
-pub(super) type BeforeRemoval = std::sync::OnceLock<Box<dyn Fn() + Send + Sync>>;
 
 /// Queues that a flush has visited, and that are to be visited again.
 pub(super) fn is_to_be_counted(queue: &Arc<ConsumeQueue>) -> bool {
     // One that cannot be read costs a start the look at all of the log, if it comes to that.
     !queue.count_end().unwrap_or(true)
+}
+
+/// FNV-1a: must give the same in every version of ours.
+pub(crate) fn fnv<'a>(bytes: impl Iterator<Item = &'a u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }

@@ -1,34 +1,24 @@
 //! When units go to their files, and when files go to the device.
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use disk::{DiskFile, turns};
+use disk::turns;
 use foldhash::fast::FixedState;
-use hashbrown::{HashMap, HashSet};
-use parking_lot::{Condvar, Mutex};
+use hashbrown::HashSet;
 
-use super::descriptors::FileKey;
 use super::ends::is_to_be_counted;
+use super::error::QueueError;
 use super::layout::Layout;
+use super::shared::Shared;
 use super::unit::UNIT_BYTES;
-use super::{QueueError, QueueLogs, Shared, WINDOW_BYTES_MAX};
-
-/// Files (and directories) that are made durable one by one, and held open until then; from here on, the file system is synced as a whole.
-const SYNCED_SINGLY_MAX: usize = 256;
+use super::unsynced::{SYNCED_SINGLY_MAX, Unsynced};
+use super::{QueueLogs, WINDOW_BYTES_MAX};
 
 /// Units of a queue that are worth a write where there are more queues than that.
 const GATHERED_UNITS: usize = 100;
-
-#[derive(Default)]
-pub(super) struct Bell {
-    /// Whether a flush is wanted early.
-    wanted: Mutex<bool>,
-    rang: Condvar,
-}
 
 /// How much of what was pushed before a flush is in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,69 +27,6 @@ pub enum Flushed {
     All,
     /// Some queues keep theirs.
     Part,
-}
-
-/// Files written and directories made since the last sync.
-#[derive(Default)]
-pub(super) struct Unsynced {
-    files: HashMap<FileKey, Arc<dyn DiskFile>, FixedState>,
-    dirs: Vec<PathBuf>,
-    /// There were too many to remember each: the whole file system is due.
-    is_everything: bool,
-}
-
-impl Unsynced {
-    pub(super) fn note(&mut self, queue: u64, file_start: u64, file: &Arc<dyn DiskFile>) {
-        if self.is_everything {
-            return;
-        }
-        // The oldest descriptor stays: of what the kernel could not write, a younger one may hear nothing, since the first to ask (a governor that
-        // waits for pages, say) was told already.
-        self.files.entry((queue, file_start)).or_insert_with(|| Arc::clone(file));
-        self.limit();
-    }
-
-    pub(super) fn note_made(&mut self, dir: PathBuf) {
-        if !self.is_everything {
-            self.dirs.push(dir);
-            self.limit();
-        }
-    }
-
-    pub(super) fn forget(&mut self, queue: u64, from: u64, to: u64) {
-        self.files.retain(|key, _| key.0 != queue || !(from..to).contains(&key.1));
-    }
-
-    /// Forgets folders that are made in `dir`, and itself: they are gone.
-    pub(super) fn forget_below(&mut self, dir: &Path) {
-        self.dirs.retain(|made| !made.starts_with(dir));
-    }
-
-    fn limit(&mut self) {
-        if self.files.len() + self.dirs.len() > SYNCED_SINGLY_MAX {
-            *self = Unsynced { is_everything: true, ..Unsynced::default() };
-        }
-    }
-}
-
-impl Shared {
-    pub(super) fn count_pushed(&self, bytes: usize) {
-        let pending = self.pending_bytes.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
-        if pending >= self.ring_at.load(Ordering::Relaxed) && !self.is_rung.swap(true, Ordering::Relaxed) {
-            self.bell.ring();
-        }
-    }
-
-    pub(super) fn count_written(&self, bytes: u64) {
-        self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
-impl Bell {
-    pub(super) fn ring(&self) {
-        *self.wanted.lock() = true;
-        self.rang.notify_all();
-    }
 }
 
 impl QueueLogs {
@@ -241,22 +168,4 @@ fn failed(path: &Path, source: io::Error) -> QueueError {
         return QueueError::Unsure { path: path.to_owned(), source };
     }
     QueueError::disk("open", path, source)
-}
-
-#[cfg(test)]
-mod tests {
-    use disk::{Disk, OpenHow, RealDisk};
-
-    use super::*;
-
-    #[test]
-    fn a_file_is_synced_by_the_descriptor_that_was_open_before_the_first_write() {
-        let dir = tempfile::tempdir().unwrap();
-        let open = || RealDisk.open(&dir.path().join("file"), OpenHow::Create).unwrap();
-        let (first, second) = (open(), open());
-        let mut unsynced = Unsynced::default();
-        unsynced.note(7, 0, &first);
-        unsynced.note(7, 0, &second);
-        assert!(Arc::ptr_eq(&unsynced.files[&(7, 0)], &first));
-    }
 }

@@ -16,10 +16,11 @@ use protocol::{LogOffset, names};
 use super::batch::Span;
 use super::batch_unit::BATCH_UNIT_BYTES;
 use super::descriptors::file_path;
+use super::error::QueueError;
 use super::layout::Layout;
 use super::queue::ConsumeQueue;
 use super::unit::{RAW_BYTES_MAX, UNIT_BYTES};
-use super::{QueueError, QueueLogOptions, QueueLogs};
+use super::{QueueLogOptions, QueueLogs};
 
 /// What loading found.
 #[derive(Debug, Default)]

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::QueueError;
 use super::batch::Span;
 use super::batch_unit::BatchUnit;
+use super::error::QueueError;
 use super::queue::ConsumeQueue;
 use super::tail::Tail;
 

@@ -13,152 +13,52 @@ mod batch_unit;
 mod by_time;
 mod descriptors;
 mod ends;
+mod error;
 mod flushing;
 mod layout;
 mod load;
 mod mending;
+mod options;
 mod queue;
 mod reading;
+mod shared;
 mod table;
 mod tail;
 #[cfg(test)]
 mod tests;
 mod trim;
 mod unit;
+mod unsynced;
 mod writing;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use env::Buggify;
 use parking_lot::{Mutex, RwLock};
 use protocol::{LogOffset, names};
 
 pub use batch::{Span, SpansRead};
 pub use by_time::Boundary;
+pub use error::QueueError;
 pub use load::Loaded;
+pub use options::QueueLogOptions;
 pub use queue::{ConsumeQueue, PushedAt};
 pub use reading::UnitsRead;
 pub use unit::{UNIT_BYTES, Unit};
 
 use descriptors::Descriptors;
 use disk::Disk;
-use ends::BeforeRemoval;
+pub(crate) use ends::fnv;
 pub use flushing::Flushed;
-use flushing::{Bell, Unsynced};
 use layout::Layout;
-use table::{Table, TopicQueues};
+use shared::{BeforeRemoval, Bell, DeletedTopic, Shared};
+use table::Table;
 pub(crate) use trim::Cut;
-
-/// What consume queues may use.
-#[derive(Clone, Debug)]
-pub struct QueueLogOptions {
-    /// Bytes of a file (`mappedFileSizeConsumeQueue`); rounded up to whole units.
-    pub file_bytes: u64,
-    /// Where queues of BatchCQ topics are; none: `batchconsumequeue` beside the ordinary ones, as in RocketMQ.
-    pub batch_dir: Option<PathBuf>,
-    /// Bytes of a file of those (`mapperFileSizeBatchConsumeQueue`); rounded up to whole units.
-    pub batch_file_bytes: u64,
-    /// Open files at most. The default leaves most of an `ulimit -n` of 1024 to sockets.
-    pub descriptors: usize,
-    /// Units waiting to be written, all queues together, in bytes, at which the flush is called early.
-    pub buffered_bytes: u64,
-    /// Written units kept in memory for consumers that are close behind, all queues together, in bytes.
-    pub recent_bytes: u64,
-    /// Which rare branches are taken without need.
-    pub buggify: Buggify,
-}
-
-impl Default for QueueLogOptions {
-    fn default() -> Self {
-        QueueLogOptions {
-            file_bytes: 6_000_000,
-            batch_dir: None,
-            batch_file_bytes: 13_800_000,
-            descriptors: 256,
-            buffered_bytes: 4 << 20,
-            recent_bytes: 8 << 20,
-            buggify: Buggify::never(),
-        }
-    }
-}
+use unsynced::Unsynced;
 
 /// A queue's recent window at most, in bytes of units.
 const WINDOW_BYTES_MAX: usize = 1024 * UNIT_BYTES;
-
-/// What can go wrong with consume queues.
-#[derive(Debug, thiserror::Error)]
-pub enum QueueError {
-    /// The file system refused.
-    #[error("cannot {doing} {}: {source}", path.display())]
-    Disk {
-        /// What we wanted.
-        doing: &'static str,
-        /// With which file or directory.
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
-    /// What was written may or may not be on the device, and a second try would not tell: the system says so once.
-    #[error("cannot make what was written to {} durable: {source}", path.display())]
-    Unsure {
-        /// With which file or directory.
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
-    /// The files of a topic that was deleted are still there: it may come back, with units that are not in them; and nothing can be written for
-    /// another one of its name.
-    #[error("topic {topic} was deleted, and the device does not have that yet")]
-    Waits {
-        /// The topic.
-        topic: String,
-    },
-    /// A unit for an offset that is not the queue's next one.
-    #[error(
-        "consume queue {topic}/{queue_id} ends at offset {next}, but the record at {at} of the log has offset {offset}"
-    )]
-    Gap {
-        /// The queue's topic.
-        topic: String,
-        /// The queue.
-        queue_id: u32,
-        /// The queue's next offset.
-        next: u64,
-        /// The unit's offset.
-        offset: u64,
-        /// Where its record lies.
-        at: LogOffset,
-    },
-    /// A file of a length that no setting explains.
-    #[error("{} has {bytes} bytes, other consume queue files have {expected}", path.display())]
-    FileLength {
-        /// The file.
-        path: PathBuf,
-        /// Its length.
-        bytes: u64,
-        /// What it should be.
-        expected: u64,
-    },
-}
-
-impl QueueError {
-    fn disk(doing: &'static str, path: &Path, source: io::Error) -> QueueError {
-        QueueError::Disk { doing, path: path.to_owned(), source }
-    }
-
-    fn is_missing_file(&self) -> bool {
-        match self {
-            QueueError::Disk { source, .. } => source.kind() == io::ErrorKind::NotFound,
-            QueueError::Unsure { .. }
-            | QueueError::Waits { .. }
-            | QueueError::Gap { .. }
-            | QueueError::FileLength { .. } => false,
-        }
-    }
-}
 
 /// All consume queues of a store.
 pub struct QueueLogs {
@@ -167,47 +67,6 @@ pub struct QueueLogs {
     topics: RwLock<Table>,
     /// Light queues among them. Changed under `topics`.
     light: AtomicUsize,
-}
-
-/// What each queue shares with the others.
-struct Shared {
-    disk: Arc<dyn Disk>,
-    simple: Layout,
-    /// Of topics whose records hold batches of messages.
-    batch: Layout,
-    options: QueueLogOptions,
-    descriptors: Descriptors,
-    next_number: AtomicU64,
-    /// Whoever changes files of queues holds it, across system calls: one at a time, and no request ever.
-    maintenance: Mutex<()>,
-    /// Guards the queues that the next flush visits: those with units to write or memory to give back. Innermost.
-    listed: Mutex<Vec<Arc<ConsumeQueue>>>,
-    /// Guards the topics that are deleted and whose files are still there. Innermost; changed under `topics`.
-    deleted: Mutex<Vec<DeletedTopic>>,
-    /// How far the device has the journal, as far as we were told.
-    journal_safe: AtomicU64,
-    /// Guards what a loss of power could still take. Innermost.
-    unsynced: Mutex<Unsynced>,
-    /// Bytes of units pushed and not yet written. Relaxed: a gauge and a trigger.
-    pending_bytes: AtomicU64,
-    /// Whether the bell was rung since the flush last began; spares push the bell's lock.
-    is_rung: AtomicBool,
-    /// So many bytes of units that are not written call for a flush. Relaxed: a hint.
-    ring_at: AtomicU64,
-    bell: Bell,
-    /// See `ends.rs`. Relaxed: whoever reads it has just flushed, under the maintenance lock.
-    counted_ends: AtomicU64,
-    /// Below which log offset it counts.
-    counted_below: AtomicU64,
-    before_removal: BeforeRemoval,
-}
-
-/// A topic that is deleted, and whose files are still there.
-struct DeletedTopic {
-    name: String,
-    queues: TopicQueues,
-    /// The journal's position of the deletion. Without its files and without its deletion, a topic would come back empty after a crash.
-    position: u64,
 }
 
 impl Drop for QueueLogs {

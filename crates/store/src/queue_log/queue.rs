@@ -11,10 +11,11 @@ use parking_lot::Mutex;
 use protocol::LogOffset;
 
 use super::batch::Batches;
+use super::error::QueueError;
 use super::layout::Layout;
+use super::shared::Shared;
 use super::tail::Tail;
 use super::unit::{UNIT_BYTES, Unit};
-use super::{QueueError, Shared};
 
 /// The highest number that a queue is let go on at: the names of its files, which count bytes, have room for it.
 const NUMBER_MAX: u64 = 1 << 56;

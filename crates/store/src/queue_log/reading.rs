@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::QueueError;
 use super::batch::Place;
+use super::error::QueueError;
 use super::queue::ConsumeQueue;
 use super::unit::{RAW_BYTES_MAX, Unit};
 

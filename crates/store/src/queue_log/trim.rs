@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering;
 use disk::DiskFile;
 use protocol::LogOffset;
 
+use super::QueueLogs;
 use super::batch::Place;
+use super::error::QueueError;
 use super::queue::ConsumeQueue;
 use super::tail::Tail;
 use super::unit::Unit;
-use super::{QueueError, QueueLogs};
 use crate::segment::zero;
 
 /// Units looked at at once.

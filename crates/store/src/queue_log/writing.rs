@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use disk::{DiskFile, OpenHow};
 
-use super::QueueError;
 use super::descriptors::file_path;
+use super::error::QueueError;
 use super::queue::ConsumeQueue;
 use super::unit::Unit;
 

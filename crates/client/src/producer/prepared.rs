@@ -8,8 +8,8 @@ use protocol::properties::name;
 
 use crate::error::ClientError;
 use crate::message::Message;
+use crate::producer::whole::Whole;
 use crate::unique_id::UniqueIds;
-use crate::whole::Whole;
 
 /// zlib's level in RocketMQ's clients.
 const COMPRESSION_LEVEL: u32 = 5;

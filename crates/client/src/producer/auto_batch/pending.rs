@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use crate::error::ClientError;
-use crate::producer::{SendResult, SendStatus};
+use crate::producer::sent::{SendResult, SendStatus};
 
 /// A message that was handed over. It is sent whether or not somebody awaits this; awaited, it says where the message is.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use protocol::names::is_logical_broker;
 
 use super::batch::{Batch, Target, is_same_tag};
 use crate::error::ClientError;
-use crate::prepared::check_topic;
+use crate::producer::prepared::check_topic;
 
 /// Batches of a lane that are on their way at once. More than two, so that the broker has the next one while answers travel; few, so
 /// that a slow broker makes batches fuller and not more.

@@ -34,8 +34,8 @@ use self::lanes::LaneId;
 pub use self::pending::Pending;
 use crate::error::ClientError;
 use crate::message::Message;
+use crate::producer::together::Left;
 use crate::producer::{Inner, Producer, SendResult, with_room};
-use crate::together::Left;
 
 /// What a batch takes besides its messages while it waits, with a lane of its own, about: both, what finds the lane again, and who waits.
 const BATCH_HELD_BYTES: usize = 1024;

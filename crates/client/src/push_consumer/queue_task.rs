@@ -18,8 +18,8 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 use crate::error::ClientError;
 use crate::logical::{LOOK_EVERY, is_elsewhere};
 use crate::message::Received;
-use crate::progress::Progress;
 use crate::pull_consumer::{PullStatus, Pulled, is_wanted, pull_fields};
+use crate::push_consumer::progress::Progress;
 use crate::push_consumer::{Group, Handler, Outcome};
 
 /// After something failed.

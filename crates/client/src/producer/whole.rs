@@ -14,7 +14,7 @@ use protocol::properties::{PropertiesWriter, name};
 use protocol::sys_flag;
 
 use crate::error::ClientError;
-use crate::prepared::Prepared;
+use crate::producer::prepared::Prepared;
 
 /// With more topics all are forgotten: what is known comes again with the next answers.
 const TOPICS_MAX: usize = 4096;

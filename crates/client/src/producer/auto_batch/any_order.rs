@@ -11,7 +11,7 @@ use super::batch::Batch;
 use super::lanes::LaneId;
 use super::tests::{BYTES_MAX, COMPRESS_OVER, DELAY, IN_FLIGHT_MAX, Play, logical, message, queue};
 use super::*;
-use crate::producer::SendStatus;
+use crate::producer::sent::SendStatus;
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -1,6 +1,6 @@
 //! Sends that travel together: small batches that leave for one broker at about the same time share a request (30001).
 //!
-//! That request is our own. A broker is sent it only on the connection on which it said that it takes it ([`Offers`]); RocketMQ's never say so.
+//! That request is our own. A broker is sent it only on the connection on which it said that it takes it ([`Offers`](crate::offers::Offers)); RocketMQ's never say so.
 //!
 //! At each address a producer has a *hall*: what leaves is written into the hall's open load, and a *carrier*, a task, takes the load as it is
 //! then, sends it, and brings the answers. What comes meanwhile gathers in the next load, until the answers come or until they are late
@@ -8,7 +8,7 @@
 //!
 //! What holds: where a hall has a load with something in it, a carrier is counted that will come for it.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +22,9 @@ use protocol::request::SendTogether;
 use protocol::together::{self, Part};
 use tokio::sync::oneshot;
 
-use crate::broker::refused;
 use crate::error::ClientError;
-use crate::prepared::Prepared;
 use crate::producer::Producer;
+use crate::producer::prepared::Prepared;
 
 /// A send with more bytes travels alone: what a request of its own costs is little then.
 const JOIN_BYTES_MAX: usize = 16 << 10;
@@ -42,42 +41,6 @@ const HOLD: Duration = Duration::from_micros(2_500);
 
 /// Halls that a producer keeps, before those that nobody is in are given up.
 const HALLS_KEPT: usize = 64;
-
-/// Which brokers take sends together, as they said last.
-#[derive(Default)]
-pub(crate) struct Offers {
-    /// Guards the offers by address; held for a look or a change.
-    known: Mutex<HashMap<String, Offer>>,
-}
-
-/// What a broker said.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Offer {
-    /// Where it said so: another connection to the same address may lead to another broker.
-    pub(crate) connection: u64,
-    /// Sends in one request, one at least.
-    pub(crate) parts_max: usize,
-}
-
-impl Offers {
-    /// Takes note of what the broker at an address said last; nothing: it said nothing, or not that it takes them.
-    pub(crate) fn note(&self, address: &str, offer: Option<Offer>) {
-        let mut known = self.known.lock();
-        match offer {
-            Some(offer) => drop(known.insert(address.to_owned(), offer)),
-            None => drop(known.remove(address)),
-        }
-    }
-
-    /// Forgets who is at none of these addresses.
-    pub(crate) fn keep_only(&self, addresses: &BTreeSet<String>) {
-        self.known.lock().retain(|address, _| addresses.contains(address));
-    }
-
-    fn at(&self, address: &str) -> Option<Offer> {
-        self.known.lock().get(address).copied()
-    }
-}
 
 /// To be called when a send lies on its connection.
 pub(crate) type Left = Box<dyn FnOnce() + Send>;
@@ -315,7 +278,7 @@ impl Carrier {
                 return turn_back(passengers);
             }
             Ok(response) if response.code != ResponseCode::Success as i32 => {
-                return fail(passengers, &refused(address, response));
+                return fail(passengers, &ClientError::refused(address, response));
             }
             Ok(response) => response,
         };

@@ -12,9 +12,9 @@ use super::lanes::LaneId;
 use super::pending::{Ids, Pending, Results};
 use crate::error::ClientError;
 use crate::message::Message;
-use crate::prepared::Prepared;
-use crate::producer::SendResult;
-use crate::whole::Whole;
+use crate::producer::prepared::Prepared;
+use crate::producer::sent::SendResult;
+use crate::producer::whole::Whole;
 
 /// What a unit of a BatchCQ queue can state.
 const MESSAGES_MAX: usize = i16::MAX as usize;
