@@ -7,7 +7,6 @@
 
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,8 +17,9 @@ use memmap2::MmapRaw;
 use parking_lot::Mutex;
 use rustix::fs::Advice;
 
+use crate::layer::{DiskLayer, FileLayer};
 use crate::pages;
-use crate::seam::{DirEntry, Disk, DiskFile, DiskUse, OpenHow};
+use crate::seam::{Disk, DiskFile, OpenHow};
 
 const PAGE: u64 = 4096;
 /// Stretches of a file are noted by this much of it: no page of the kernel's is larger.
@@ -155,15 +155,9 @@ struct GovernedDisk {
     pages: Arc<FilePages>,
 }
 
-impl Disk for GovernedDisk {
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.create_dir(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.inner.list(dir)
-    }
-    fn len(&self, path: &Path) -> io::Result<u64> {
-        self.inner.len(path)
+impl DiskLayer for GovernedDisk {
+    fn inner(&self) -> &dyn Disk {
+        &*self.inner
     }
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
         let inner = self.inner.open(path, how)?;
@@ -171,30 +165,6 @@ impl Disk for GovernedDisk {
         let _ = rustix::fs::fadvise(inner.descriptor(), 0, None, Advice::Random);
         let (path, pages) = (path.into(), Arc::clone(&self.pages));
         Ok(Arc::new(GovernedFile { inner, path, pages, read_to: AtomicU64::new(u64::MAX) }))
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove(path)
-    }
-    fn remove_tree(&self, dir: &Path) -> io::Result<()> {
-        self.inner.remove_tree(dir)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner.sync_dir(dir)
-    }
-    fn sync_file_system(&self, dir: &Path) -> io::Result<()> {
-        self.inner.sync_file_system(dir)
-    }
-    fn sync_failed(&self, path: &Path, error: io::Error) -> io::Error {
-        self.inner.sync_failed(path, error)
-    }
-    fn device(&self, path: &Path) -> io::Result<u64> {
-        self.inner.device(path)
-    }
-    fn space(&self, path: &Path) -> io::Result<DiskUse> {
-        self.inner.space(path)
     }
 }
 
@@ -207,7 +177,10 @@ struct GovernedFile {
     read_to: AtomicU64,
 }
 
-impl DiskFile for GovernedFile {
+impl FileLayer for GovernedFile {
+    fn inner(&self) -> &dyn DiskFile {
+        &*self.inner
+    }
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         let mut end = at + buffer.len() as u64;
         // A unit may have been read twice, or passed over.
@@ -219,47 +192,16 @@ impl DiskFile for GovernedFile {
         self.pages.note(&self.path, at, end);
         Ok(read)
     }
-    // Brings nothing in.
-    fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>> {
-        self.inner.read_cached_at(buffer, at)
-    }
     fn read_once_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         self.inner.read_once_at(buffer, at)
-    }
-    fn forget_cached(&self, at: u64, bytes: u64) -> io::Result<()> {
-        self.inner.forget_cached(at, bytes)
     }
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.inner.write_at(bytes, at)?;
         self.pages.note(&self.path, at, at + bytes.len() as u64);
         Ok(())
     }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.set_len(len)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-    fn sync_data(&self) -> io::Result<()> {
-        self.inner.sync_data()
-    }
     fn sync_mapped(&self, map: &MmapRaw, start: usize, bytes: usize) -> io::Result<()> {
         self.inner.sync_mapped(map, start, bytes)
-    }
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.inner.descriptor()
-    }
-    fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
-        self.inner.allocate(at, bytes)
-    }
-    fn data_from(&self, at: u64) -> io::Result<Option<u64>> {
-        self.inner.data_from(at)
-    }
-    fn hole_from(&self, at: u64) -> io::Result<Option<u64>> {
-        self.inner.hole_from(at)
-    }
-    fn punch(&self, at: u64, bytes: u64) -> io::Result<()> {
-        self.inner.punch(at, bytes)
     }
 }
 

@@ -1,12 +1,13 @@
 //! The file system as a seam, its layers, and the threads that wait for it.
 //!
 //! [`Disk`] is all that a crate may do to files other than through a mapping; [`RealDisk`] is the
-//! machine's own. Layers stand before it: [`Unsynced`] marks a sync that failed, [`governed`] keeps
+//! machine's own. Layers ([`DiskLayer`]) stand before it: [`Unsynced`] marks a sync that failed, [`governed`] keeps
 //! what files occupy in memory within a budget, [`Unchanged`] changes nothing. [`worker`] starts
 //! and calls threads, [`turns`] lets the simulator order them, and a [`Watermark`] says how far
 //! something has come.
 
 mod governed;
+mod layer;
 pub mod pages;
 mod seam;
 pub mod turns;
@@ -16,6 +17,7 @@ mod watermark;
 pub mod worker;
 
 pub use governed::{FilePages, governed};
+pub use layer::{DiskLayer, FileLayer};
 pub use seam::{DirEntry, Disk, DiskFile, DiskUse, OpenHow, RealDisk, sync_or_end, was_begun};
 pub use unchanged::Unchanged;
 pub use unsynced::Unsynced;

@@ -9,7 +9,6 @@
 //! the device has; a mark that comes back costs one start some writing.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,7 +16,8 @@ use memmap2::MmapRaw;
 use parking_lot::Mutex;
 use tracing::warn;
 
-use crate::seam::{self, DirEntry, Disk, DiskFile, DiskUse, OpenHow};
+use crate::layer::{DiskLayer, FileLayer};
+use crate::seam::{self, Disk, DiskFile, OpenHow};
 
 /// So much of what the mark says is read.
 const TEXT_BYTES_MAX: usize = 1024;
@@ -96,41 +96,18 @@ fn text_of(disk: &dyn Disk, path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes[..read]).trim_end().to_owned())
 }
 
+/// The sync of a folder leaves no mark: names are kept by the file system's own journal, without
+/// which it does not go on, so that none of them is clean and missing.
 #[derive(Debug)]
 struct WatchedDisk(Arc<Unsynced>);
 
-impl WatchedDisk {
+impl DiskLayer for WatchedDisk {
     fn inner(&self) -> &dyn Disk {
         &*self.0.disk
-    }
-}
-
-impl Disk for WatchedDisk {
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner().create_dir(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.inner().list(dir)
-    }
-    fn len(&self, path: &Path) -> io::Result<u64> {
-        self.inner().len(path)
     }
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
         let inner = self.inner().open(path, how)?;
         Ok(Arc::new(WatchedFile { inner, path: path.to_owned(), unsynced: Arc::clone(&self.0) }))
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner().rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.inner().remove(path)
-    }
-    fn remove_tree(&self, dir: &Path) -> io::Result<()> {
-        self.inner().remove_tree(dir)
-    }
-    // Names are kept by the file system's own journal, without which it does not go on: none of them is clean and missing.
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner().sync_dir(dir)
     }
     fn sync_file_system(&self, dir: &Path) -> io::Result<()> {
         match self.inner().sync_file_system(dir) {
@@ -141,15 +118,6 @@ impl Disk for WatchedDisk {
     fn sync_failed(&self, path: &Path, error: io::Error) -> io::Error {
         self.0.note(path, error)
     }
-    fn memory_of(&self, path: &Path) -> Option<String> {
-        self.inner().memory_of(path)
-    }
-    fn device(&self, path: &Path) -> io::Result<u64> {
-        self.inner().device(path)
-    }
-    fn space(&self, path: &Path) -> io::Result<DiskUse> {
-        self.inner().space(path)
-    }
 }
 
 #[derive(Debug)]
@@ -159,48 +127,18 @@ struct WatchedFile {
     unsynced: Arc<Unsynced>,
 }
 
-impl DiskFile for WatchedFile {
-    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        self.inner.read_at(buffer, at)
-    }
-    fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>> {
-        self.inner.read_cached_at(buffer, at)
+impl FileLayer for WatchedFile {
+    fn inner(&self) -> &dyn DiskFile {
+        &*self.inner
     }
     fn read_once_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         self.inner.read_once_at(buffer, at)
-    }
-    fn forget_cached(&self, at: u64, bytes: u64) -> io::Result<()> {
-        self.inner.forget_cached(at, bytes)
-    }
-    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        self.inner.write_at(bytes, at)
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.set_len(len)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
     }
     fn sync_data(&self) -> io::Result<()> {
         self.inner.sync_data().map_err(|error| self.unsynced.note(&self.path, error))
     }
     fn sync_mapped(&self, map: &MmapRaw, start: usize, bytes: usize) -> io::Result<()> {
         self.inner.sync_mapped(map, start, bytes).map_err(|error| self.unsynced.note(&self.path, error))
-    }
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.inner.descriptor()
-    }
-    fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
-        self.inner.allocate(at, bytes)
-    }
-    fn data_from(&self, at: u64) -> io::Result<Option<u64>> {
-        self.inner.data_from(at)
-    }
-    fn hole_from(&self, at: u64) -> io::Result<Option<u64>> {
-        self.inner.hole_from(at)
-    }
-    fn punch(&self, at: u64, bytes: u64) -> io::Result<()> {
-        self.inner.punch(at, bytes)
     }
 }
 

@@ -6,11 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
+use disk::{Disk, DiskFile, OpenHow, RealDisk};
 use parking_lot::{Condvar, Mutex};
 
 /// "Input/output error".
@@ -111,19 +110,10 @@ impl Device {
     }
 }
 
-impl Disk for Device {
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        RealDisk.create_dir(path)
+impl disk::DiskLayer for Device {
+    fn inner(&self) -> &dyn Disk {
+        &RealDisk
     }
-
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        RealDisk.list(dir)
-    }
-
-    fn len(&self, path: &Path) -> io::Result<u64> {
-        RealDisk.len(path)
-    }
-
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
         let is_in = |folder: &str| path.parent().is_some_and(|parent| parent.ends_with(folder));
         let (is_journal, is_log) = (is_in("journal"), is_in("commitlog"));
@@ -131,23 +121,9 @@ impl Disk for Device {
         let (inner, path) = (RealDisk.open(path, how)?, path.to_owned());
         Ok(Arc::new(File { inner, path, device: self.clone(), is_journal, is_log, is_queue }))
     }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        RealDisk.remove(path)
-    }
-
-    fn remove_tree(&self, dir: &Path) -> io::Result<()> {
-        RealDisk.remove_tree(dir)
-    }
-
     fn sync_dir(&self, _: &Path) -> io::Result<()> {
         Ok(())
     }
-
     fn sync_file_system(&self, _: &Path) -> io::Result<()> {
         Ok(())
     }
@@ -175,7 +151,10 @@ impl File {
     }
 }
 
-impl DiskFile for File {
+impl disk::FileLayer for File {
+    fn inner(&self) -> &dyn DiskFile {
+        &*self.inner
+    }
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         if self.is_queue {
             let (faults, released) = &*self.device.faults;
@@ -187,7 +166,6 @@ impl DiskFile for File {
         self.check_readable(buffer.len(), at)?;
         self.inner.read_at(buffer, at)
     }
-
     fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>> {
         if self.is_queue && self.device.faults.0.lock().are_reads_held {
             return Ok(None);
@@ -195,7 +173,6 @@ impl DiskFile for File {
         self.check_readable(buffer.len(), at)?;
         self.inner.read_cached_at(buffer, at)
     }
-
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         if self.is_journal && self.device.faults.0.lock().is_journal_full {
             return Err(io::ErrorKind::StorageFull.into());
@@ -206,15 +183,6 @@ impl DiskFile for File {
         }
         self.inner.write_at(bytes, at)
     }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.set_len(len)
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
-    }
-
     fn sync_data(&self) -> io::Result<()> {
         if self.is_log {
             let (faults, released) = &*self.device.faults;
@@ -227,11 +195,6 @@ impl DiskFile for File {
         }
         Ok(())
     }
-
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.inner.descriptor()
-    }
-
     fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
         if self.is_journal && self.device.faults.0.lock().has_no_room_ahead {
             return Err(io::ErrorKind::Unsupported.into());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
+use disk::{Disk, DiskFile, OpenHow, RealDisk};
 use env::Random;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -122,15 +122,9 @@ fn is_snapshot(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "tmp")
 }
 
-impl Disk for Device {
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        RealDisk.create_dir(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        RealDisk.list(dir)
-    }
-    fn len(&self, path: &Path) -> io::Result<u64> {
-        RealDisk.len(path)
+impl disk::DiskLayer for Device {
+    fn inner(&self) -> &dyn Disk {
+        &RealDisk
     }
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
         let _turn = self.step(path);
@@ -153,17 +147,11 @@ impl Disk for Device {
         let _turn = self.step(path);
         RealDisk.remove(path)
     }
-    fn remove_tree(&self, dir: &Path) -> io::Result<()> {
-        RealDisk.remove_tree(dir)
-    }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let _turn = self.step(&dir.join("a name"));
         // The machine says it as it says it of any folder that it cannot open.
         let is_refused = self.0.cannot_open_folders.load(Ordering::SeqCst);
         if is_refused { RealDisk.sync_dir(&dir.join("no such folder")) } else { RealDisk.sync_dir(dir) }
-    }
-    fn sync_file_system(&self, dir: &Path) -> io::Result<()> {
-        RealDisk.sync_file_system(dir)
     }
 }
 
@@ -180,12 +168,9 @@ impl DeviceFile {
     }
 }
 
-impl DiskFile for DeviceFile {
-    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        self.file.read_at(buffer, at)
-    }
-    fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>> {
-        self.file.read_cached_at(buffer, at)
+impl disk::FileLayer for DeviceFile {
+    fn inner(&self) -> &dyn DiskFile {
+        &*self.file
     }
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         let _turn = self.device.step(&self.path);
@@ -196,12 +181,6 @@ impl DiskFile for DeviceFile {
         }
         self.file.write_at(bytes, at)
     }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
     fn sync_data(&self) -> io::Result<()> {
         let _turn = self.device.step(&self.path);
         let bytes = std::fs::read(&self.path)?;
@@ -211,9 +190,6 @@ impl DiskFile for DeviceFile {
         }
         self.device.0.synced.lock().insert(self.path.clone(), bytes);
         Ok(())
-    }
-    fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.file.descriptor()
     }
     /// What is refused has made the file longer all the same, as ext4 does it.
     fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {

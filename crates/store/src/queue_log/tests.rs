@@ -536,24 +536,9 @@ impl Broken {
     }
 }
 
-impl Disk for Broken {
-    fn create_dir(&self, path: &Path) -> std::io::Result<()> {
-        RealDisk.create_dir(path)
-    }
-    fn list(&self, dir: &Path) -> std::io::Result<Vec<disk::DirEntry>> {
-        RealDisk.list(dir)
-    }
-    fn len(&self, path: &Path) -> std::io::Result<u64> {
-        RealDisk.len(path)
-    }
-    fn open(&self, path: &Path, how: disk::OpenHow) -> std::io::Result<Arc<dyn DiskFile>> {
-        RealDisk.open(path, how)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> std::io::Result<()> {
-        RealDisk.remove(path)
+impl disk::DiskLayer for Broken {
+    fn inner(&self) -> &dyn Disk {
+        &RealDisk
     }
     fn remove_tree(&self, dir: &Path) -> std::io::Result<()> {
         Broken::check(&self.cannot_remove)?;

@@ -2,13 +2,12 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use disk::{DirEntry, Disk, DiskFile, DiskUse, OpenHow, RealDisk};
+use disk::{Disk, DiskFile, DiskUse, OpenHow, RealDisk};
 use env::TimeMs;
 use memmap2::MmapRaw;
 use parking_lot::{Condvar, Mutex};
@@ -374,15 +373,9 @@ impl Drop for Resumes {
     }
 }
 
-impl Disk for FaultyDisk {
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        RealDisk.create_dir(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        RealDisk.list(dir)
-    }
-    fn len(&self, path: &Path) -> io::Result<u64> {
-        RealDisk.len(path)
+impl disk::DiskLayer for FaultyDisk {
+    fn inner(&self) -> &dyn Disk {
+        &RealDisk
     }
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
         let read_only = self.faults.read_only_dir.lock();
@@ -396,9 +389,6 @@ impl Disk for FaultyDisk {
         let is_lost = self.faults.loses_its_end.lock().take_if(|lost| lost == path).is_some();
         let (path, faults) = (path.to_owned(), Arc::clone(&self.faults));
         Ok(Arc::new(FaultyFile { file, path, is_log, is_queue, is_index, is_lost, faults }))
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
     }
     fn remove(&self, path: &Path) -> io::Result<()> {
         let is_stuck = self.faults.stuck.lock().as_deref() == Some(path);
@@ -415,9 +405,6 @@ impl Disk for FaultyDisk {
         }
         drop(unreadable);
         RealDisk.remove(path)
-    }
-    fn remove_tree(&self, dir: &Path) -> io::Result<()> {
-        RealDisk.remove_tree(dir)
     }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         if self.faults.cannot_sync_log_dir.load(Ordering::SeqCst) && dir.ends_with("commitlog") {
@@ -496,15 +483,15 @@ impl FaultyFile {
     }
 }
 
-impl DiskFile for FaultyFile {
+impl disk::FileLayer for FaultyFile {
+    fn inner(&self) -> &dyn DiskFile {
+        &*self.file
+    }
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         if self.faults.unreadable.lock().as_ref() == Some(&self.path) {
             return Err(io::Error::other("broken"));
         }
         self.file.read_at(buffer, at)
-    }
-    fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>> {
-        self.file.read_cached_at(buffer, at)
     }
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         if self.is_log {
@@ -525,12 +512,6 @@ impl DiskFile for FaultyFile {
         }
         self.file.write_at(bytes, at)
     }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
     fn sync_data(&self) -> io::Result<()> {
         self.wait_while_stalled();
         self.faults.syncs.fetch_add(1, Ordering::SeqCst);
@@ -541,9 +522,6 @@ impl DiskFile for FaultyFile {
         self.faults.syncs.fetch_add(1, Ordering::SeqCst);
         self.faults.mapped_syncs.lock().push(start..start + bytes);
         self.file.sync_mapped(map, start, bytes)
-    }
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.file.descriptor()
     }
     fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
         if self.faults.cannot_allocate.load(Ordering::SeqCst) {

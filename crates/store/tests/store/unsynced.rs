@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use disk::turns::{InCharge, Turns};
-use disk::{DirEntry, Disk, DiskFile, OpenHow, RealDisk};
+use disk::{Disk, DiskFile, OpenHow, RealDisk};
 use env::{Clock, ManualClock, Random, TimeMs};
 use journal::TableId;
 use memmap2::MmapRaw;
@@ -139,15 +138,9 @@ impl DroppingDisk {
     }
 }
 
-impl Disk for DroppingDisk {
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        RealDisk.create_dir(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        RealDisk.list(dir)
-    }
-    fn len(&self, path: &Path) -> io::Result<u64> {
-        RealDisk.len(path)
+impl disk::DiskLayer for DroppingDisk {
+    fn inner(&self) -> &dyn Disk {
+        &RealDisk
     }
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
         let file = RealDisk.open(path, how)?;
@@ -159,12 +152,6 @@ impl Disk for DroppingDisk {
         let safe = device.safe.remove(self.relative(from));
         device.safe.extend(safe.map(|safe| (self.relative(to).to_owned(), safe)));
         Ok(())
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        RealDisk.remove(path)
-    }
-    fn remove_tree(&self, dir: &Path) -> io::Result<()> {
-        RealDisk.remove_tree(dir)
     }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         std::fs::metadata(dir).map(drop)
@@ -181,12 +168,9 @@ struct DroppingFile {
     disk: DroppingDisk,
 }
 
-impl DiskFile for DroppingFile {
-    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        self.file.read_at(buffer, at)
-    }
-    fn read_cached_at(&self, buffer: &mut [u8], at: u64) -> io::Result<Option<usize>> {
-        self.file.read_cached_at(buffer, at)
+impl disk::FileLayer for DroppingFile {
+    fn inner(&self) -> &dyn DiskFile {
+        &*self.file
     }
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         let pages = at as usize / PAGE..(at as usize + bytes.len()).div_ceil(PAGE);
@@ -194,20 +178,11 @@ impl DiskFile for DroppingFile {
         self.disk.device.lock().dropped.retain(|(path, page), _| path != relative || !pages.contains(page));
         self.file.write_at(bytes, at)
     }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
     fn sync_data(&self) -> io::Result<()> {
         self.disk.sync(&self.path, 0, usize::MAX)
     }
     fn sync_mapped(&self, _map: &MmapRaw, start: usize, bytes: usize) -> io::Result<()> {
         self.disk.sync(&self.path, start, start + bytes)
-    }
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.file.descriptor()
     }
 }
 
