@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use protocol::LogOffset;
 use protocol::record::{self, Scanned};
 
-use super::{KeyIndex, hash_of, keys};
+use super::KeyIndex;
 use crate::error::StoreError;
+use crate::fold::{KeyKind, has_own, hash_of, inner_with};
 use crate::record_at::RecordAt;
 use crate::segment::LogSlice;
 use crate::store::Store;
@@ -19,15 +20,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const ENTRIES_MAX: usize = 1_000_000;
 /// Bytes of records in one answer, the first record whatever its size: clients take frames of 16 MiB.
 const BYTES_MAX: usize = 8 << 20;
-
-/// What a message is looked up by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyKind {
-    /// One of its keys, or its unique id.
-    Key,
-    /// Its tag, which Apache's brokers index from 5.4 on.
-    Tag,
-}
 
 /// A question.
 #[derive(Clone, Debug)]
@@ -140,10 +132,10 @@ fn matches(slice: LogSlice, query: &KeyQuery, max: usize) -> Vec<KeyMatch> {
     if view.topic() != query.topic || stored < query.begin || query.end < stored {
         return Vec::new();
     }
-    if keys::has_own(&view, query.kind, &query.key) {
+    if has_own(&view, query.kind, &query.key) {
         return vec![KeyMatch::Record(slice)];
     }
-    keys::inner_with(&view, query.kind, &query.key, max).into_iter().map(KeyMatch::Inner).collect()
+    inner_with(&view, query.kind, &query.key, max).into_iter().map(KeyMatch::Inner).collect()
 }
 
 impl KeyIndex {
