@@ -1,19 +1,29 @@
-//! What follows from a record: the unit in its consume queue. Recovery derives the queues from the log with it; an append, which
-//! holds the parsed message, says the same to [`crate::RecordBatch`] directly.
+//! What follows from a record of the log: its places in consume queues and its entries in the key index. Both are derived here
+//! and nowhere else. Pure, so that it runs on any thread.
+//!
+//! Followers take it in: recovery, a copy of the log, and `gantry store verify` by blocks (`recovery/blocks.rs`), the thread
+//! `index` record by record. An append takes a shortcut: it holds the parsed message, and tells queues and index directly
+//! ([`crate::RecordBatch`]). Builds with debug assertions hold that against what is derived here.
+//!
+//! Timers, half messages, and delayed messages follow from the queues of their topics, so they need no follower of their own.
+
+mod keys;
 
 use protocol::LogOffset;
 use protocol::delay::DelayLevels;
 use protocol::light;
-use protocol::names::SCHEDULE_TOPIC;
+use protocol::names::{self, SCHEDULE_TOPIC};
 use protocol::properties::name;
 use protocol::record::RecordView;
 use protocol::sys_flag;
 
+pub(crate) use self::keys::{KEYS_OF_RECORD_MAX, Key, TopicHash, each, has_own, hash_of, inner_with};
+pub use self::keys::{KeyKind, MessageKeys};
 use crate::queue_log::Unit;
 
-/// A record's place in its queue.
+/// A record's place in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueuePlace<'a> {
+pub(crate) struct QueuePlace<'a> {
     /// The topic.
     pub topic: &'a str,
     /// The queue.
@@ -30,45 +40,86 @@ pub struct QueuePlace<'a> {
     pub store_time: i64,
 }
 
-/// Where a record belongs; none for those that consumers never see (halves of transactions of old, and their roll-backs, and
-/// topics that cannot be).
-pub fn place_of<'a>(record: &RecordView<'a>, delays: &DelayLevels) -> Option<QueuePlace<'a>> {
-    match sys_flag::transaction(record.sys_flag()) {
-        sys_flag::TRANSACTION_PREPARED | sys_flag::TRANSACTION_ROLLBACK => return None,
-        _none_or_commit => {}
-    }
-    if !is_folder_name(record.topic()) {
-        return None;
-    }
-    let tags = match delay_level(record) {
-        Some(level) => record.store_timestamp().saturating_add(delays.delay_ms(level.min(delays.max_level()))),
-        None => record.tags_code(),
-    };
-    Some(QueuePlace {
-        topic: record.topic(),
-        queue_id: u32::try_from(record.queue_id()).ok()?,
-        offset: record.queue_offset(),
-        unit: Unit { at: LogOffset(record.log_offset()), size: u32::try_from(record.total_size()).ok()?, tags },
-        count: record.message_count(),
-        is_batch: record.sys_flag() & sys_flag::INNER_BATCH != 0,
-        store_time: record.store_timestamp(),
-    })
+/// Something that follows the log. Another kind of it is another method here, and a constant that says who takes it.
+pub(crate) trait Follower<'a> {
+    /// Whether it takes places in queues.
+    const TAKES_PLACES: bool = false;
+    /// Whether it takes keys. A look for them unpacks batches.
+    const TAKES_KEYS: bool = false;
+
+    /// Takes the record's next place: the one in its own queue comes first, those in light queues follow.
+    fn place(&mut self, _: QueuePlace<'a>) {}
+
+    /// Takes the record's next entry in the key index.
+    fn key(&mut self, _: Key) {}
 }
 
-/// The places of a record in light queues, which have its unit too. `own` is its place in its own queue.
-pub fn light_places<'a>(record: &RecordView<'a>, own: &QueuePlace<'a>) -> impl Iterator<Item = QueuePlace<'a>> {
-    let (unit, store_time, is_batch) = (own.unit, own.store_time, own.is_batch);
-    // A batch that is one record stands in its own queue only, whatever its properties say.
-    let places = light::places(record).filter(move |(topic, _)| !is_batch && is_folder_name(topic));
-    places.map(move |(topic, offset)| QueuePlace {
-        topic,
-        queue_id: light::QUEUE_ID,
-        offset,
-        unit,
-        count: 1,
-        is_batch: false,
-        store_time,
-    })
+/// The settings that what follows from a record depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fold<'o> {
+    /// The levels of the schedule topic.
+    pub delays: &'o DelayLevels,
+    /// Whether there are light queues.
+    pub has_light_queues: bool,
+}
+
+impl Fold<'_> {
+    /// Shows a follower what it takes of a record.
+    pub fn show<'a, F: Follower<'a>>(&self, record: &RecordView<'a>, follower: &mut F) {
+        if F::TAKES_PLACES {
+            self.places(record).for_each(|place| follower.place(place));
+        }
+        if F::TAKES_KEYS {
+            keys::entries_of(record, |key| follower.key(key));
+        }
+    }
+
+    /// The places of a record in queues, that in its own queue first.
+    pub fn places<'a>(&self, record: &RecordView<'a>) -> impl Iterator<Item = QueuePlace<'a>> {
+        let own = self.own_place(record);
+        // A batch that is one record stands in its own queue only, whatever its properties say.
+        let stands_in_light = own.filter(|own| self.has_light_queues && !own.is_batch);
+        let light = stands_in_light.into_iter().flat_map(move |own| {
+            let places = light::places(record).filter(|(topic, _)| is_folder_name(topic));
+            places.map(move |(topic, offset)| QueuePlace { topic, queue_id: light::QUEUE_ID, offset, count: 1, ..own })
+        });
+        own.into_iter().chain(light)
+    }
+
+    /// None for a record that consumers never see: half messages of brokers before 4.3, roll-backs, and topics that cannot be.
+    fn own_place<'a>(&self, record: &RecordView<'a>) -> Option<QueuePlace<'a>> {
+        let is_half = sys_flag::transaction(record.sys_flag()) == sys_flag::TRANSACTION_PREPARED;
+        if is_half || is_rolled_back(record) || !is_folder_name(record.topic()) {
+            return None;
+        }
+        let tags = match delay_level(record) {
+            Some(level) => {
+                let delay = self.delays.delay_ms(level.min(self.delays.max_level()));
+                record.store_timestamp().saturating_add(delay)
+            }
+            None => record.tags_code(),
+        };
+        Some(QueuePlace {
+            topic: record.topic(),
+            queue_id: u32::try_from(record.queue_id()).ok()?,
+            offset: record.queue_offset(),
+            unit: Unit { at: LogOffset(record.log_offset()), size: u32::try_from(record.total_size()).ok()?, tags },
+            count: record.message_count(),
+            is_batch: record.sys_flag() & sys_flag::INNER_BATCH != 0,
+            store_time: record.store_timestamp(),
+        })
+    }
+}
+
+/// Whether a record says that it has that number in a queue: its own queue, or one of its light queues.
+pub(crate) fn says(record: &RecordView<'_>, topic: &str, queue_id: u32, number: u64) -> bool {
+    (record.queue_offset(), record.topic(), i64::from(record.queue_id())) == (number, topic, i64::from(queue_id))
+        || names::is_lmq(topic) && light::places(record).any(|found| found == (topic, number))
+}
+
+/// A roll-back of brokers before 4.3, or what fills a gap of the log (`recovery/gap.rs`): no queue and no key leads to it.
+fn is_rolled_back(record: &RecordView<'_>) -> bool {
+    sys_flag::transaction(record.sys_flag()) == sys_flag::TRANSACTION_ROLLBACK
 }
 
 /// The topic becomes the name of a folder. What is in the log need not have come through our checks.

@@ -53,11 +53,11 @@ pub use cold::{ColdRead, ColdReadRefused};
 pub use copy::{BatchTopics, CopyError, LogCopy, Misfit};
 pub use cut::{CutError, CutOff};
 pub use error::{AppendError, Cold, NotWritable, StoreError};
-pub use fold::{QueuePlace, light_places, place_of};
+pub use fold::{KeyKind, MessageKeys};
 pub use governor::{GovernorOptions, MEMORY_LIMIT_MIN, MemoryFigures, Shares, resident_below};
 pub use heap::keep_no_freed_pages;
+pub use index::IndexOptions;
 pub use index::query::{KeyAnswer, KeyMatch, KeyQuery};
-pub use index::{IndexOptions, KeyKind, MessageKeys};
 pub use log_dirs::LogDirs;
 pub use options::{
     DESCRIPTORS, FlushMode, HourOfDay, QUEUE_DESCRIPTORS, RecoveryOptions, Retention, StoreEnv, StoreOptions,

@@ -8,15 +8,14 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use protocol::LogOffset;
 use protocol::record::{self, RecordView, Scanned, at};
-use protocol::{LogOffset, names};
 
 use crate::deleted::Deleted;
 use crate::error::{NotWritable, StoreError};
-use crate::fold::{QueuePlace, light_places, place_of};
+use crate::fold::{Fold, QueuePlace, says};
 pub(crate) use crate::mending::Mending;
 use crate::queue_log::{ConsumeQueue, Span, Unit, UnitsRead};
-use crate::recovery::says;
 use crate::store::Store;
 
 /// Units looked at on either side for one that is true. More that are damaged in a row are mended in several turns.
@@ -124,18 +123,9 @@ impl Store {
         let Some(segment) = self.shared.log.segment_at(unit.at.0) else { return false };
         let Ok(bytes) = segment.record_bytes(unit.at.0) else { return true };
         let Some(view) = view_of(&bytes) else { return false };
-        let place = QueuePlace {
-            topic: queue.topic(),
-            queue_id: queue.id(),
-            offset: base,
-            unit,
-            count,
-            is_batch: queue.is_batch(),
-            store_time: view.store_timestamp(),
-        };
         let is_there = view.log_offset() == unit.at.0 && view.total_size() == unit.size as usize;
         let is_whole = !queue.is_batch() || view.message_count() == count;
-        is_there && is_whole && says(&view, base, &place)
+        is_there && is_whole && says(&view, queue.topic(), queue.id(), base)
     }
 
     /// Writes the unit at a place anew, and those beside it that are not true either, from what the log has. May wait for the device, for as long as
@@ -213,23 +203,17 @@ impl Store {
 
     /// Where the records of damaged units are, in the order of the log: the place of each, what it should say, and its store time.
     fn records_of(&self, queue: &ConsumeQueue, damage: &Damage) -> Result<Vec<(u64, Span, i64)>, StoreError> {
-        let options = self.options();
+        // A light queue may be left from other settings.
+        let fold = Fold { has_light_queues: true, ..self.options().fold() };
         let wanted = (damage.places.end - damage.places.start) as usize;
-        let is_light = names::is_lmq(queue.topic());
         let is_ours = |place: &QueuePlace<'_>| (place.topic, place.queue_id) == (queue.topic(), queue.id());
         let mut found: Vec<(u64, Span, i64)> = Vec::new();
         let mut visit = |_: LogOffset, view: &RecordView<'_>| {
             if self.shared.is_stopping() {
                 return false;
             }
-            let Some(own) = place_of(view, &options.delay_levels) else { return true };
-            let Some(ours) =
-                (if is_light { light_places(view, &own).find(is_ours) } else { Some(own).filter(is_ours) })
-            else {
-                return true;
-            };
-            let count = if queue.is_batch() { ours.count } else { 1 };
-            let span = Span { unit: ours.unit, base: ours.offset, count };
+            let Some(ours) = fold.places(view).find(is_ours) else { return true };
+            let span = queue.span_of(&ours);
             // Units of batches have no number but their order.
             let place = if queue.is_batch() { damage.places.start + found.len() as u64 } else { ours.offset };
             if !damage.places.contains(&place) {

@@ -10,6 +10,7 @@ use env::{Buggify, Clock, Random, TimeMs};
 use journal::{Journal, JournalOptions, JournalSync};
 use protocol::delay::DelayLevels;
 
+use crate::fold::Fold;
 use crate::governor::GovernorOptions;
 use crate::index::IndexOptions;
 use crate::log_dirs::LogDirs;
@@ -145,6 +146,11 @@ impl StoreOptions {
             recovery: RecoveryOptions::default(),
             journal: JournalOptions::default(),
         }
+    }
+
+    /// What follows from the records of a store with these settings.
+    pub(crate) fn fold(&self) -> Fold<'_> {
+        Fold { delays: &self.delay_levels, has_light_queues: self.light_queues_max.is_some() }
     }
 }
 

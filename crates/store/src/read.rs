@@ -1,12 +1,14 @@
 //! From a queue offset to bytes of the log: what a pull gets.
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use protocol::record::{self, Scanned};
 use protocol::{LogOffset, names};
 
+use crate::commit_log::CommitLog;
 use crate::error::StoreError;
 use crate::governor::Governor;
 use crate::mend::{Mend, leads_to};
@@ -467,45 +469,62 @@ impl Store {
         visit: &mut dyn FnMut(LogOffset, &record::RecordView<'_>) -> bool,
     ) -> Result<(), StoreError> {
         let log = &self.shared.log;
-        let end = log.end.get().min(to);
-        let mut at = from.max(log.min());
-        // Each turn takes a segment.
-        while at < end {
-            let Some(segment) = log.segment_at(at) else {
-                // Retention was here: go on with what is left.
-                at = at.max(log.min());
-                if log.segment_at(at).is_none() {
-                    return Ok(());
+        let visit = |view: &record::RecordView<'_>, at| visit(LogOffset(at), view);
+        walk(log, from, log.end.get().min(to), visit, |path, from, to, why| {
+            tracing::error!(
+                path = %path.display(),
+                from,
+                to,
+                why,
+                "the log is damaged; what lies there is passed over; `gantry store verify` says more"
+            );
+        })?;
+        Ok(())
+    }
+}
+
+/// The same of any place below the log's end. Says where it ended. `say` is told of each stretch that is passed over: its file, from where to where,
+/// and why.
+pub(crate) fn walk(
+    log: &CommitLog,
+    from: u64,
+    end: u64,
+    mut visit: impl FnMut(&record::RecordView<'_>, u64) -> bool,
+    say: impl Fn(&Path, u64, u64, String),
+) -> Result<u64, StoreError> {
+    let mut at = from.max(log.min());
+    // Each turn takes a segment.
+    while at < end {
+        let Some(segment) = log.segment_at(at) else {
+            // Retention was here: go on with what is left.
+            at = at.max(log.min());
+            if log.segment_at(at).is_none() {
+                break;
+            }
+            continue;
+        };
+        let mut walk = Walk::new(&segment, SCAN_STRETCH);
+        // Each turn goes on by a record or ends the segment.
+        while at < end.min(segment.end()) {
+            match record::scan(walk.record_at(at)?, false) {
+                Ok(Scanned::Record(view)) => {
+                    let record_at = at;
+                    at += view.total_size() as u64;
+                    if !visit(&view, record_at) {
+                        return Ok(at);
+                    }
                 }
-                continue;
-            };
-            let mut walk = Walk::new(&segment, SCAN_STRETCH);
-            // Each turn goes on by a record or ends the segment.
-            while at < end.min(segment.end()) {
-                match record::scan(walk.record_at(at)?, false) {
-                    Ok(Scanned::Record(view)) => {
-                        if !visit(LogOffset(at), &view) {
-                            return Ok(());
-                        }
-                        at += view.total_size() as u64;
-                    }
-                    Ok(Scanned::Blank { .. }) => at = segment.end(),
-                    no_record => {
-                        let next = whole_record_after(&log.segments_between(at, end), at)?.unwrap_or(end);
-                        tracing::error!(
-                            path = %segment.path().display(),
-                            from = at,
-                            to = next,
-                            why = why_none(no_record),
-                            "the log is damaged; what lies there is passed over; `gantry store verify` says more"
-                        );
-                        at = next;
-                    }
+                Ok(Scanned::Blank { .. }) => at = segment.end(),
+                no_record => {
+                    let whole = whole_record_after(&log.segments_between(at, end), at)?;
+                    let next = whole.map_or(end, |whole| whole.min(end));
+                    say(segment.path(), at, next, why_none(no_record));
+                    at = next;
                 }
             }
         }
-        Ok(())
     }
+    Ok(at)
 }
 
 fn why_none(scanned: Result<Scanned<'_>, record::Corrupt>) -> String {

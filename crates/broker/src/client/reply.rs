@@ -15,7 +15,7 @@ use protocol::names;
 use protocol::properties::{self, name};
 use protocol::record::{PROPERTIES_MAX, RecordDraft};
 use protocol::request::{PushReply, SendMessage};
-use protocol::sys_flag;
+use protocol::{sys_flag, tags};
 use store::TagsCode;
 
 use crate::answer::reply_extra;
@@ -191,7 +191,8 @@ fn gather(broker: &Broker, session: &mut Session, reply: &Reply, failure: &str) 
         properties: &sends.properties,
     };
     let (first, gathered) = (sends.records(), sends.batch.bytes());
-    append::push(&mut sends.batch, &lane, TagsCode::Code(0), &draft);
+    let code = tags::code(properties::get(&reply.properties, name::TAGS).unwrap_or_default());
+    append::push(&mut sends.batch, &lane, TagsCode::Code(code), &draft);
     append::check_fits(broker, &mut sends.batch, first, gathered)?;
     let text = sends.receipts.keep(failure);
     sends.receipts.push(Receipt {

@@ -429,7 +429,11 @@ mod tests {
         let mut light: Vec<_> = light_queues.iter().map(|name| store.queue(name, 0).unwrap()).collect();
         let queue = store.queue(topic, 0).unwrap();
         let mut batch = RecordBatch::new();
-        batch.push_light(&queue, TagsCode::Code(0), &mut light, properties.len(), |out| {
+        let tags = match topic {
+            names::SCHEDULE_TOPIC => TagsCode::DeliverAfterMs(1000),
+            _ => TagsCode::Code(0),
+        };
+        batch.push_light(&queue, tags, &mut light, properties.len(), |out| {
             draft.encode(out).unwrap();
         });
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);

@@ -5,9 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::file::Key;
-use super::hash::TopicHash;
-use super::keys;
+use crate::fold::{Key, MessageKeys, TopicHash, each};
 use crate::queue_log::ConsumeQueue;
 
 /// Keys that wait for the thread at most, 1.5 MiB: those of 60 ms at a million messages a second, three times its pace, since the thread is
@@ -15,17 +13,6 @@ use crate::queue_log::ConsumeQueue;
 const KEYS_MAX: usize = 64 << 10;
 /// Stretches of the log that wait for the thread at most, 32 KiB.
 const RUNS_MAX: usize = 1 << 10;
-
-/// What a record that is one message is found by, as its properties say. Each may be empty.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MessageKeys<'a> {
-    /// `UNIQ_KEY`.
-    pub uniq_key: &'a str,
-    /// `KEYS`: words with blanks between them.
-    pub keys: &'a str,
-    /// `TAGS`.
-    pub tag: &'a str,
-}
 
 /// Hashes the keys of records that go into the log, most of which are of the same topic as the one before.
 #[derive(Default)]
@@ -41,7 +28,7 @@ impl Hasher {
             Some((_, hash)) => *hash,
             None => self.last.insert((Arc::clone(queue), TopicHash::of(queue.topic()))).1,
         };
-        keys::each(message, &mut |kind, key| hashes.push(topic.of_key(kind, key)));
+        each(message, &mut |kind, key| hashes.push(topic.of_key(kind, key)));
     }
 
     /// Lets go of the queue.

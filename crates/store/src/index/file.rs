@@ -18,6 +18,7 @@ use disk::{Disk, DiskFile, OpenHow, sync_or_end};
 use parking_lot::Mutex;
 
 use crate::error::StoreError;
+use crate::fold::Key;
 
 const HEADER_BYTES: u64 = 40;
 pub(super) const SLOT_BYTES: u64 = 4;
@@ -97,14 +98,6 @@ fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut part = [0; N];
     part.copy_from_slice(&bytes[at..at + N]);
     part
-}
-
-/// A key of a record on its way into the index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
-    pub hash: u32,
-    pub at: u64,
-    pub store_timestamp: i64,
 }
 
 /// An entry that a query came by.

@@ -10,8 +10,9 @@ use journal::{Journal, TableId};
 use parking_lot::RwLock;
 use tracing::warn;
 
-use super::file::{Header, IndexFile, Key, Shape};
+use super::file::{Header, IndexFile, Shape};
 use crate::error::StoreError;
+use crate::fold::Key;
 
 const TABLE: TableId = TableId(249);
 const PROGRESS: &[u8] = b"progress/1";

@@ -3,18 +3,15 @@
 use std::time::{Duration, Instant};
 
 use journal::Journal;
-use protocol::record::{self, Scanned};
+use protocol::record::RecordView;
 use tracing::warn;
 
 use super::ahead::Ahead;
-use super::file::Key;
 use super::files::KeyIndex;
-use super::hash::TopicHash;
-use super::keys;
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
-use crate::recovery::whole_record_after;
-use crate::segment::{SCAN_STRETCH, Walk};
+use crate::fold::{Follower, Key};
+use crate::read::walk;
 use crate::store::Shared;
 
 /// Keys that are put at once, some 10 MiB of memory with those that are handed on meanwhile: the more there are, the fewer pages of slots
@@ -43,7 +40,7 @@ pub(crate) fn run(shared: &Shared, index: &KeyIndex, journal: &Journal) {
     let mut is_failing = false;
     while !shared.is_stopping() {
         let read_before = gathered.to;
-        let done = gathered.go_on(&shared.log, index).and_then(|()| {
+        let done = gathered.go_on(shared, index).and_then(|()| {
             if gathered.is_due(index) {
                 gathered.put(index)?;
                 unsynced += 1;
@@ -88,7 +85,7 @@ pub(crate) fn run(shared: &Shared, index: &KeyIndex, journal: &Journal) {
 pub(crate) fn finish(shared: &Shared, index: &KeyIndex) -> Result<(), StoreError> {
     let mut gathered = Gathered::behind(index.indexed.get());
     for _ in 0..LAST_PUTS_MAX {
-        gathered.go_on(&shared.log, index)?;
+        gathered.go_on(shared, index)?;
         gathered.put(index)?;
         if index.indexed.get() >= shared.log.end.get() {
             break;
@@ -142,7 +139,8 @@ impl Gathered {
     }
 
     /// Goes on to the log's end, or until there is enough: by what appends handed on, and by reading what lies between.
-    fn go_on(&mut self, log: &CommitLog, index: &KeyIndex) -> Result<(), StoreError> {
+    fn go_on(&mut self, shared: &Shared, index: &KeyIndex) -> Result<(), StoreError> {
+        let log = &shared.log;
         let was_empty = self.is_empty();
         if self.to >= self.ahead_to {
             self.take(log);
@@ -166,18 +164,18 @@ impl Gathered {
                 }
                 Some(run) if run.from > before => {
                     let from = run.from.min(end);
-                    self.read(log, index, from)?;
+                    self.read(shared, index, from)?;
                 }
                 // Who began to read in the middle of a run reads to its end.
                 Some(run) if run.to > before => {
                     let to = run.to.min(end);
-                    self.read(log, index, to)?;
+                    self.read(shared, index, to)?;
                 }
                 Some(_) => {
                     self.runs_done += 1;
                     continue;
                 }
-                None => self.read(log, index, end)?,
+                None => self.read(shared, index, end)?,
             }
             if self.to == before {
                 // What should lie there does not: the caller tries again.
@@ -207,24 +205,18 @@ impl Gathered {
     }
 
     /// Reads on in the log, to `end` at most.
-    fn read(&mut self, log: &CommitLog, index: &KeyIndex, end: u64) -> Result<(), StoreError> {
-        let known = index.last_known();
+    fn read(&mut self, shared: &Shared, index: &KeyIndex, end: u64) -> Result<(), StoreError> {
+        let (known, fold) = (index.last_known(), shared.options.fold());
         let Gathered { keys: found, from, to, .. } = self;
-        // Records of a batch follow each other.
-        let mut topic = (String::new(), TopicHash::of(""));
-        *to = read(log, *to, end, |record, at| {
-            if known.is_none_or(|known| at > known) {
-                let store_timestamp = record.store_timestamp();
-                if topic.0 != record.topic() {
-                    topic.0.clear();
-                    topic.0.push_str(record.topic());
-                    topic.1 = TopicHash::of(record.topic());
-                }
-                keys::all_of(record, &mut |kind, key| {
-                    found.push(Key { hash: topic.1.of_key(kind, key), at, store_timestamp });
-                });
+        let visit = |record: &RecordView<'_>, at: u64| {
+            // Nobody is served a record that says that it belongs elsewhere.
+            if record.log_offset() == at && known.is_none_or(|known| at > known) {
+                fold.show(record, found);
             }
             found.len() < KEYS_MAX && at - *from < BYTES_MAX
+        };
+        *to = walk(&shared.log, *to, end, visit, |path, from, to, _| {
+            warn!(path = %path.display(), from, to, "the log is damaged; what lies there is not in the key index");
         })?;
         Ok(())
     }
@@ -238,48 +230,10 @@ impl Gathered {
     }
 }
 
-/// Shows records from `from` to `end` until `visit` wants no more, and says where it ended.
-fn read(
-    log: &CommitLog,
-    from: u64,
-    end: u64,
-    mut visit: impl FnMut(&record::RecordView<'_>, u64) -> bool,
-) -> Result<u64, StoreError> {
-    let mut at = from.max(log.min());
-    while at < end {
-        let Some(segment) = log.segment_at(at) else {
-            // Retention was faster.
-            let min = log.min();
-            if min <= at {
-                break;
-            }
-            at = min;
-            continue;
-        };
-        let mut walk = Walk::new(&segment, SCAN_STRETCH);
-        while at < end.min(segment.end()) {
-            match record::scan(walk.record_at(at)?, false) {
-                Ok(Scanned::Record(view)) => {
-                    let record_at = at;
-                    at += view.total_size() as u64;
-                    if !visit(&view, record_at) {
-                        return Ok(at);
-                    }
-                }
-                Ok(Scanned::Blank { .. }) => at = segment.end(),
-                Ok(Scanned::Nothing) | Err(_) => {
-                    let next =
-                        whole_record_after(&log.segments_between(at, end), at)?.map_or(end, |whole| whole.min(end));
-                    warn!(
-                        path = %segment.path().display(),
-                        from = at,
-                        to = next,
-                        "the log is damaged; what lies there is not in the key index"
-                    );
-                    at = next;
-                }
-            }
-        }
+impl Follower<'_> for Vec<Key> {
+    const TAKES_KEYS: bool = true;
+
+    fn key(&mut self, key: Key) {
+        self.push(key);
     }
-    Ok(at)
 }

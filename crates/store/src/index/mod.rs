@@ -9,17 +9,11 @@ mod check;
 mod file;
 mod files;
 mod follow;
-mod hash;
-mod keys;
 pub(crate) mod query;
 
-pub use self::ahead::MessageKeys;
 pub(crate) use self::ahead::{Ahead, Hasher};
 pub(crate) use self::check::check_chains;
 pub(crate) use self::file::{Header, Shape};
 pub use self::files::IndexOptions;
 pub(crate) use self::files::{KeyIndex, LogNow, is_index_file};
 pub(crate) use self::follow::{finish, run};
-pub(crate) use self::hash::hashes_in;
-pub(crate) use self::keys::KEYS_OF_RECORD_MAX;
-pub use self::keys::KeyKind;

@@ -8,9 +8,8 @@ use protocol::LogOffset;
 use protocol::record::{self, Scanned};
 
 use super::files::KeyIndex;
-use super::hash::hash_of;
-use super::keys::{self, KeyKind};
 use crate::error::StoreError;
+use crate::fold::{KeyKind, has_own, hash_of, inner_with};
 use crate::record_at::RecordAt;
 use crate::segment::LogSlice;
 use crate::store::Store;
@@ -133,10 +132,10 @@ fn matches(slice: LogSlice, query: &KeyQuery, max: usize) -> Vec<KeyMatch> {
     if view.topic() != query.topic || stored < query.begin || query.end < stored {
         return Vec::new();
     }
-    if keys::has_own(&view, query.kind, &query.key) {
+    if has_own(&view, query.kind, &query.key) {
         return vec![KeyMatch::Record(slice)];
     }
-    keys::inner_with(&view, query.kind, &query.key, max).into_iter().map(KeyMatch::Inner).collect()
+    inner_with(&view, query.kind, &query.key, max).into_iter().map(KeyMatch::Inner).collect()
 }
 
 impl KeyIndex {

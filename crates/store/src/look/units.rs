@@ -14,9 +14,9 @@ use super::log::Log;
 use super::{Finding, Known};
 use crate::deleted::Deleted;
 use crate::error::StoreError;
-use crate::fold::QueuePlace;
+use crate::fold::{QueuePlace, says};
 use crate::queue_log::{ConsumeQueue, QueueLogs, Span, Unit};
-use crate::recovery::{Block, KnownUnits, says};
+use crate::recovery::{Block, KnownUnits};
 
 /// Of one queue so many units are named; the rest is counted.
 const NAMED: u64 = 3;
@@ -75,7 +75,7 @@ impl<'a> Units<'a> {
     }
 
     /// Compares one record.
-    pub fn compare(&mut self, place: &QueuePlace<'_>, tell: &mut dyn FnMut(Finding)) -> Result<(), StoreError> {
+    fn compare(&mut self, place: &QueuePlace<'_>, tell: &mut dyn FnMut(Finding)) -> Result<(), StoreError> {
         if place.unit.at.0 < self.deleted.end_of(place.topic) {
             return Ok(());
         }
@@ -86,17 +86,14 @@ impl<'a> Units<'a> {
             .entry(key)
             .or_insert_with(|| Found { queue: self.queues.get(place.topic, place.queue_id), ..Found::default() });
         let queue = found.queue.clone();
-        let count = match &queue {
-            Some(queue) if !queue.is_batch() => 1,
-            Some(_) | None => place.count,
-        };
-        found.end = found.end.max(place.offset + u64::from(count));
         let Some(queue) = queue else {
+            found.end = found.end.max(place.offset + u64::from(place.count));
             found.missing += 1;
             found.first_missing.get_or_insert((place.unit.at.0, place.offset));
             return Ok(());
         };
-        let expected = Span { unit: place.unit, base: place.offset, count };
+        let expected = queue.span_of(place);
+        found.end = found.end.max(expected.next());
         if self.known.has(&queue, expected) {
             found.good += 1;
             return Ok(());
@@ -255,26 +252,15 @@ fn read_units(
                     Some(format!("leads to log offset {}, and the log ends at {log_end}", unit.at))
                 }
                 None => Some(format!("leads to log offset {}, where no record begins", unit.at)),
-                Some(view) => {
-                    let place = QueuePlace {
-                        topic: queue.topic(),
-                        queue_id: queue.id(),
-                        offset: span.base,
-                        unit,
-                        count: span.count,
-                        is_batch: queue.is_batch(),
-                        store_time: view.store_timestamp(),
-                    };
-                    (!says(&view, span.base, &place)).then(|| {
-                        format!(
-                            "leads to log offset {}, where message {} of {}/{} lies",
-                            unit.at,
-                            view.queue_offset(),
-                            view.topic(),
-                            view.queue_id()
-                        )
-                    })
-                }
+                Some(view) => (!says(&view, queue.topic(), queue.id(), span.base)).then(|| {
+                    format!(
+                        "leads to log offset {}, where message {} of {}/{} lies",
+                        unit.at,
+                        view.queue_offset(),
+                        view.topic(),
+                        view.queue_id()
+                    )
+                }),
             };
             if let Some(what) = what {
                 bad += 1;

@@ -13,10 +13,9 @@ use crate::closed::Closed;
 use crate::commit_log::BLANK_BYTES;
 use crate::deleted::Deleted;
 use crate::error::StoreError;
-use crate::fold::{light_places, place_of};
 use crate::options::StoreOptions;
 use crate::queue_log::QueueError;
-use crate::recovery::whole_records;
+use crate::recovery::{Block, whole_records};
 use crate::rocksdb::{fetched_file, rocksdb_in, unfinished_repair};
 use crate::segment::Segment;
 
@@ -262,12 +261,7 @@ impl Look {
                 let effect = "clients that check the body refuse this message; all others are served";
                 let remedy = "none for this message: send it again from where it came; the record stays in its place";
                 tell(Finding { file: file(), at: place, what, effect, remedy });
-                if let Some(own) = place_of(&view, &self.options.delay_levels) {
-                    units.compare(&own, tell)?;
-                    if self.options.light_queues_max.is_some() {
-                        light_places(&view, &own).try_for_each(|light| units.compare(&light, tell))?;
-                    }
-                }
+                units.compare_all(&Block::of(view, &self.options), tell)?;
                 Ok(Some(at + view.total_size() as u64))
             }
             Stumble::Lost { to, why: None } => Ok(to),

@@ -15,6 +15,7 @@ use super::queue::{ConsumeQueue, PushedAt};
 use super::reading::{Raw, UnitsRead};
 use super::tail::Tail;
 use super::unit::Unit;
+use crate::fold::QueuePlace;
 
 /// Where the units of a batch queue are, as `ConsumeQueue::min` and `next` are where its messages are. Written with those.
 #[derive(Default)]
@@ -109,6 +110,12 @@ impl ConsumeQueue {
     /// Whether a record of this queue may hold several messages: it belongs to a topic with `queue.type=BatchCQ`.
     pub fn is_batch(&self) -> bool {
         self.batches.is_some()
+    }
+
+    /// What a record is to this queue: of an ordinary one it is one message, whatever it says.
+    pub(crate) fn span_of(&self, place: &QueuePlace<'_>) -> Span {
+        let count = if self.is_batch() { place.count } else { 1 };
+        Span { unit: place.unit, base: place.offset, count }
     }
 
     /// Adds the unit of the next record, which holds `count` messages. As [`push`](Self::push); an ordinary queue takes one message.

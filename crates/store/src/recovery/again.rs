@@ -6,7 +6,7 @@ use disk::Disk;
 use protocol::LogOffset;
 use protocol::record::{self, Scanned};
 
-use super::blocks;
+use super::blocks::{self, Block};
 use super::damage::{bruised_record, set_aside, whole_record_after};
 use super::files::LogFiles;
 use super::gap::{self, why_not};
@@ -16,7 +16,6 @@ use crate::checkpoint::Marks;
 use crate::commit_log::BLANK_BYTES;
 use crate::deleted::Deleted;
 use crate::error::StoreError;
-use crate::fold::{light_places, place_of};
 use crate::options::StoreOptions;
 use crate::queue_log::{Cut, QueueLogs};
 
@@ -139,14 +138,7 @@ pub(super) fn read_again(
             }
             match scanned {
                 Ok(Scanned::Record(view)) if view.log_offset() == at => {
-                    if let Some(place) = place_of(&view, &options.delay_levels) {
-                        rebuild.put(&place)?;
-                        if options.light_queues_max.is_some() {
-                            for place in light_places(&view, &place) {
-                                rebuild.put(&place)?;
-                            }
-                        }
-                    }
+                    rebuild.put_all(&Block::of(view, options))?;
                     last_timestamp = view.store_timestamp();
                     found.records_scanned += 1;
                     at += view.total_size() as u64;

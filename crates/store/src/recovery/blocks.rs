@@ -17,7 +17,7 @@ use protocol::record::{self, RecordView, Scanned, at};
 
 use super::damage::{MAGIC, MAGIC_AT};
 use crate::error::StoreError;
-use crate::fold::{QueuePlace, light_places, place_of};
+use crate::fold::{Fold, Follower, QueuePlace};
 use crate::options::StoreOptions;
 use crate::read::SCAN_STRETCH;
 use crate::segment::{Segment, Walk};
@@ -88,20 +88,37 @@ pub(crate) fn whole_records<'a>(
 
 /// Turns records into their places.
 pub(crate) struct Parser<'a, 'o> {
-    options: &'o StoreOptions,
+    check_crc: bool,
+    fold: Fold<'o>,
     /// Queues of the block that is read.
     queues: HashMap<(&'a str, u32), u32, FixedState>,
 }
 
+/// Takes the places of a record into a block.
+struct Places<'b, 'a> {
+    queues: &'b mut HashMap<(&'a str, u32), u32, FixedState>,
+    places: &'b mut Vec<(u32, QueuePlace<'a>)>,
+}
+
+impl<'a> Follower<'a> for Places<'_, 'a> {
+    const TAKES_PLACES: bool = true;
+
+    fn place(&mut self, place: QueuePlace<'a>) {
+        let next = self.queues.len() as u32;
+        let queue = *self.queues.entry((place.topic, place.queue_id)).or_insert(next);
+        self.places.push((queue, place));
+    }
+}
+
 impl<'a, 'o> Parser<'a, 'o> {
     pub fn new(options: &'o StoreOptions) -> Parser<'a, 'o> {
-        Parser { options, queues: HashMap::default() }
+        Parser { check_crc: options.check_crc_on_recover, fold: options.fold(), queues: HashMap::default() }
     }
 
     /// Reads the whole records that begin at `from` and further on, below `to`, into an empty block. Ends early at what is none, and when the
     /// block is full.
     fn read(&mut self, walk: &mut Walk<'a>, from: u64, to: u64, block: &mut Block<'a>) {
-        let check_crc = self.options.check_crc_on_recover;
+        let check_crc = self.check_crc;
         self.fill(from, to, block, |at| match record::scan(walk.record_at(at).ok()?, check_crc) {
             Ok(Scanned::Record(view)) => Some(view),
             Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
@@ -120,29 +137,23 @@ impl<'a, 'o> Parser<'a, 'o> {
         block.begin_at(from);
         while block.to < to && !block.is_full() {
             let Some(view) = record_at(block.to).filter(|view| view.log_offset() == block.to) else { break };
-            if let Some(place) = place_of(&view, &self.options.delay_levels) {
-                self.put(place, block);
-                if self.options.light_queues_max.is_some() {
-                    for place in light_places(&view, &place) {
-                        self.put(place, block);
-                    }
-                }
-            }
+            self.fold.show(&view, &mut Places { queues: &mut self.queues, places: &mut block.places });
             block.last_timestamp = view.store_timestamp();
             block.records += 1;
             block.to += view.total_size() as u64;
         }
         block.queues = self.queues.len();
     }
-
-    fn put(&mut self, place: QueuePlace<'a>, block: &mut Block<'a>) {
-        let next = self.queues.len() as u32;
-        let queue = *self.queues.entry((place.topic, place.queue_id)).or_insert(next);
-        block.places.push((queue, place));
-    }
 }
 
-impl Block<'_> {
+impl<'a> Block<'a> {
+    /// That of one record.
+    pub fn of(record: RecordView<'a>, options: &StoreOptions) -> Block<'a> {
+        let (mut block, at) = (Block::default(), record.log_offset());
+        Parser::new(options).fill(at, at.saturating_add(1), &mut block, |_| Some(record));
+        block
+    }
+
     /// Empties it.
     fn begin_at(&mut self, from: u64) {
         self.places.clear();

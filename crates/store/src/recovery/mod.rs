@@ -32,7 +32,7 @@ pub(crate) use blocks::{Block, Parser, whole_records};
 pub(crate) use damage::{bruised_record, cut, set_aside, whole_record_after};
 pub(crate) use files::{LogFiles, Went, open_segments};
 pub(crate) use gap::{follows, why_not};
-pub(crate) use rebuild::{KnownUnits, Rebuild, says};
+pub(crate) use rebuild::{KnownUnits, Rebuild};
 pub(crate) use unfinished::Unfinished;
 
 /// What opening a store found and mended.

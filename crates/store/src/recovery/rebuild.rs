@@ -10,15 +10,15 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use protocol::record::{self, RECORD_BYTES_MIN, RecordView, Scanned};
-use protocol::{LogOffset, light, names};
+use protocol::LogOffset;
+use protocol::record::{self, RECORD_BYTES_MIN, Scanned};
 
 use super::blocks::Block;
 use super::files::LogFiles;
 use super::gap::Gap;
 use crate::deleted::Deleted;
 use crate::error::StoreError;
-use crate::fold::QueuePlace;
+use crate::fold::{QueuePlace, says};
 use crate::queue_log::{ConsumeQueue, PushedAt, QueueError, QueueLogs, Span, Unit};
 
 /// Puts units into queues, in the order of their records.
@@ -115,11 +115,6 @@ impl<'a> Rebuild<'a> {
         Ok(())
     }
 
-    /// Takes the next record's unit.
-    pub(super) fn put(&mut self, place: &QueuePlace<'_>) -> Result<(), StoreError> {
-        self.put_in(&mut InBlock::default(), place)
-    }
-
     fn put_in(&mut self, known: &mut InBlock, place: &QueuePlace<'_>) -> Result<(), StoreError> {
         let deleted_to = *known.deleted_to.get_or_insert_with(|| self.deleted.end_of(place.topic));
         if place.unit.at.0 < deleted_to {
@@ -130,11 +125,11 @@ impl<'a> Rebuild<'a> {
                 true => self.queues.get_or_create_batch(place.topic, place.queue_id),
                 false => self.queues.get_or_create(place.topic, place.queue_id),
             });
-        let count = if queue.is_batch() { place.count } else { 1 };
+        let span = queue.span_of(place);
         if place.offset > 0 && queue.is_unknown() && !queue.is_batch() {
             self.lacking.get_or_insert_with(|| format!("{}/{}", place.topic, place.queue_id));
         }
-        if self.known.has(queue, Span { unit: place.unit, base: place.offset, count }) {
+        if self.known.has(queue, span) {
             return Ok(());
         }
         match self.standing(queue, place)? {
@@ -157,7 +152,7 @@ impl<'a> Rebuild<'a> {
             }
         }
         self.bridge(queue, place.offset);
-        match queue.push_record_at(place.offset, place.unit, count, place.store_time) {
+        match queue.push_record_at(span.base, span.unit, span.count, place.store_time) {
             Ok(PushedAt::Already) => {}
             Ok(pushed @ (PushedAt::Added | PushedAt::Mended)) => {
                 self.added += 1;
@@ -239,11 +234,11 @@ impl<'a> Rebuild<'a> {
         let Some(Span { unit, base, .. }) = other.filter(|other| other.unit.at != at) else {
             return Ok(Standing::Same);
         };
-        if is_true(self.files, unit, base, place)? {
+        if is_true(self.files, unit, base, queue)? {
             return Ok(if unit.at > at { Standing::Older(unit.at) } else { Standing::Newer });
         }
         // Another life may have had that number, and the log has lost it: what it has left of that one lies before.
-        Ok(match self.last_true(queue, place, min..place.offset.min(next))? {
+        Ok(match self.last_true(queue, min..place.offset.min(next))? {
             Some(newer) if newer > at => Standing::Older(newer),
             Some(_) | None => Standing::Same,
         })
@@ -251,12 +246,7 @@ impl<'a> Rebuild<'a> {
 
     /// Where the record of the last true unit lies among those with such numbers, if untrue ones follow true ones there: an end of the log that is
     /// lost leaves it so.
-    fn last_true(
-        &mut self,
-        queue: &ConsumeQueue,
-        place: &QueuePlace<'_>,
-        numbers: Range<u64>,
-    ) -> Result<Option<LogOffset>, StoreError> {
+    fn last_true(&mut self, queue: &ConsumeQueue, numbers: Range<u64>) -> Result<Option<LogOffset>, StoreError> {
         let address = std::ptr::from_ref(queue) as usize;
         if let Some((number, at)) = self.last_true.get(&address)
             && numbers.contains(number)
@@ -268,7 +258,7 @@ impl<'a> Rebuild<'a> {
         while low < high {
             let middle = low + (high - low) / 2;
             match queue.span_at(middle)? {
-                Some(Span { unit, base, .. }) if is_true(self.files, unit, base, place)? => {
+                Some(Span { unit, base, .. }) if is_true(self.files, unit, base, queue)? => {
                     (low, last) = (middle + 1, Some(unit.at));
                     self.last_true.insert(address, (middle, unit.at));
                 }
@@ -329,22 +319,15 @@ impl Suspect {
     }
 }
 
-/// Whether the record that a unit points at has that number in the queue of `place`.
-fn is_true(files: &LogFiles, unit: Unit, number: u64, place: &QueuePlace<'_>) -> Result<bool, StoreError> {
+/// Whether the record that a unit points at has that number in the queue.
+fn is_true(files: &LogFiles, unit: Unit, number: u64, queue: &ConsumeQueue) -> Result<bool, StoreError> {
     let at = unit.at.0;
     let segment = files.segments.iter().find(|segment| segment.base() <= at && at < segment.end());
     let Some(segment) = segment else { return Ok(false) };
     Ok(match record::scan(segment.record_at(at)?, false) {
-        Ok(Scanned::Record(view)) => view.log_offset() == at && says(&view, number, place),
+        Ok(Scanned::Record(view)) => view.log_offset() == at && says(&view, queue.topic(), queue.id(), number),
         Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => false,
     })
-}
-
-/// Whether a record says that it has that number in the queue of `place`: its own, or one of its light queues.
-pub(crate) fn says(record: &RecordView<'_>, number: u64, place: &QueuePlace<'_>) -> bool {
-    (record.queue_offset(), record.topic(), i64::from(record.queue_id()))
-        == (number, place.topic, i64::from(place.queue_id))
-        || names::is_lmq(place.topic) && light::places(record).any(|found| found == (place.topic, number))
 }
 
 /// Units of consume queues, read a stretch at a time: a scan after a crash finds nearly all of them in their place, and one
@@ -388,16 +371,7 @@ impl KnownUnits {
     ) -> Result<KnownUnits, StoreError> {
         let mut known = KnownUnits::of(queues);
         for (queue, last) in ends.iter().filter(|(_, last)| last.unit.at.0 >= from) {
-            let place = QueuePlace {
-                topic: queue.topic(),
-                queue_id: queue.id(),
-                offset: last.base,
-                unit: last.unit,
-                count: last.count,
-                is_batch: queue.is_batch(),
-                store_time: 0,
-            };
-            if is_true(files, last.unit, last.base, &place)? {
+            if is_true(files, last.unit, last.base, queue)? {
                 known.ends.insert(Arc::as_ptr(queue) as usize, *last);
             }
         }

@@ -24,6 +24,7 @@ impl Store {
             // Whoever waits for it finds it at once.
             return Err(AppendError::NoRoomYet { needed: shared.log.end.get() });
         }
+        let first = batch.landed().len();
         let appended = match &shared.log.pool {
             None => {
                 let appended = shared.log.append::<false>(batch, now);
@@ -41,6 +42,7 @@ impl Store {
                 appended
             }
         };
+        debug_assert_eq!(batch.difference(first, shared.options.fold()), None, "what was said is not what follows");
         match appended {
             Ok(false) => Ok(()),
             Ok(true) => {

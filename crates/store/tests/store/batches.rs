@@ -120,7 +120,9 @@ fn several_batches_of_one_append_follow_each_other() {
     for count in [3, 2, 7] {
         let properties = format!("INNER_NUM\u{1}{count}\u{2}{INNER_BASE_PLACE}");
         batch.push_inner_batch(&queue, TagsCode::Code(0), count, |out| {
+            let start = out.len();
             encode(TOPIC, 0, b"x", properties.as_bytes(), out);
+            out[start + record::at::SYS_FLAG..][..4].copy_from_slice(&sys_flag::INNER_BATCH.to_be_bytes());
         });
     }
     batch.end_group();

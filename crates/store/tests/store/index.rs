@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use env::TimeMs;
 use protocol::batch::InnerMessage;
+use protocol::properties::{self, name};
 use protocol::record::{self, INNER_BASE_PLACE};
-use protocol::sys_flag;
+use protocol::{sys_flag, tags};
 use store::look::{Known, Look};
 use store::{IndexOptions, KeyKind, KeyQuery, MessageKeys, RecordBatch, Store, StoreOptions, TagsCode};
 
@@ -24,7 +25,8 @@ fn open(root: &Path, entries: u32) -> Arc<Store> {
 fn send(store: &Store, at: i64, body: &str, properties: &str) {
     let queue = store.queue(TOPIC, 0).unwrap();
     let mut batch = RecordBatch::new();
-    batch.push(&queue, TagsCode::Code(0), |out| encode(TOPIC, 0, body.as_bytes(), properties.as_bytes(), out));
+    let code = TagsCode::Code(tags::code(properties::get(properties, name::TAGS).unwrap_or_default()));
+    batch.push(&queue, code, |out| encode(TOPIC, 0, body.as_bytes(), properties.as_bytes(), out));
     append_batch(store, &mut batch, TimeMs(at)).unwrap();
 }
 
@@ -125,13 +127,14 @@ fn send_burst(store: &Store, burst: i64) {
         let body = number.to_string();
         let topic = if burst % 5 == 0 { "other" } else { TOPIC };
         let queue = store.queue(topic, (number % 2) as u32).unwrap();
+        let code = TagsCode::Code(tags::code(&tag));
         let encode = |out: &mut Vec<u8>| encode(topic, queue.id(), body.as_bytes(), properties.as_bytes(), out);
         // Whole bursts that are told, whole ones that are not, and mixed ones.
         if burst % 4 < 2 || burst % 4 == 2 && place == 1 {
             let keys = MessageKeys { uniq_key: &id, keys: &keys, tag: &tag };
-            batch.push_with_keys(&queue, TagsCode::Code(0), &keys, encode);
+            batch.push_with_keys(&queue, code, &keys, encode);
         } else {
-            batch.push(&queue, TagsCode::Code(0), encode);
+            batch.push(&queue, code, encode);
         }
     }
     append_batch(store, &mut batch, TimeMs(NOW + burst)).unwrap();

@@ -1,7 +1,7 @@
 //! Reads: RocketMQ's statuses, limits, filters, and bytes that are not in memory.
 
 use env::TimeMs;
-use protocol::LogOffset;
+use protocol::{LogOffset, tags};
 use store::{Cold, Read, ReadLimits, ReadStatus, RecordAt, RecordBatch, TagsCode, Wanted};
 
 use crate::support::*;
@@ -59,11 +59,15 @@ fn a_filter_passes_over_what_it_does_not_want_up_to_its_limit() {
     let queue = store.queue(TOPIC, 0).unwrap();
     let mut batch = RecordBatch::new();
     for number in 0..2000 {
-        batch.push(&queue, TagsCode::Code(number % 1000), |out| encode(TOPIC, 0, &body(number as u64), b"", out));
+        let tag = (number % 1000).to_string();
+        let properties = format!("TAGS\u{1}{tag}\u{2}");
+        let code = TagsCode::Code(tags::code(&tag));
+        batch.push(&queue, code, |out| encode(TOPIC, 0, &body(number), properties.as_bytes(), out));
     }
     append_batch(&store, &mut batch, TimeMs(1)).unwrap();
     let read = |from: i64, tag: i64, max_count: usize| -> Read {
-        store.read(&queue, from, &limits(max_count), &mut |tags| tags == tag, &mut Vec::new())
+        let wanted = tags::code(&tag.to_string());
+        store.read(&queue, from, &limits(max_count), &mut |tags| tags == wanted, &mut Vec::new())
     };
     let found = read(0, 5, 32);
     assert_eq!((found.status, found.count, found.next), (ReadStatus::Found, 1, 800));

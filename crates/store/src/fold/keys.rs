@@ -8,7 +8,7 @@ use protocol::properties::{self, name};
 use protocol::record::{RecordDraft, RecordView};
 use protocol::sys_flag;
 
-use super::ahead::MessageKeys;
+use super::is_rolled_back;
 
 /// A batch that unpacks to more is not looked into: a consumer could hardly take it.
 const UNPACKED_BYTES_MAX: usize = 16 << 20;
@@ -28,16 +28,36 @@ pub enum KeyKind {
     Tag,
 }
 
-/// Shows all keys of a record: its own, then those of its inner messages.
-pub(super) fn all_of(record: &RecordView<'_>, visit: &mut dyn FnMut(KeyKind, &str)) {
+/// What a record that is one message is found by, as its properties say. Each may be empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageKeys<'a> {
+    /// `UNIQ_KEY`.
+    pub uniq_key: &'a str,
+    /// `KEYS`: words with blanks between them.
+    pub keys: &'a str,
+    /// `TAGS`.
+    pub tag: &'a str,
+}
+
+/// A key of a record on its way into the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub hash: u32,
+    pub at: u64,
+    pub store_timestamp: i64,
+}
+
+/// Shows the entries of a record in the key index: those of its own keys, then those of its inner messages.
+pub(super) fn entries_of(record: &RecordView<'_>, mut visit: impl FnMut(Key)) {
     if is_rolled_back(record) {
         return;
     }
+    let (topic, at, store_timestamp) = (TopicHash::of(record.topic()), record.log_offset(), record.store_timestamp());
     let mut left = KEYS_OF_RECORD_MAX;
     let mut visit = |kind: KeyKind, key: &str| {
         if left > 0 {
             left -= 1;
-            visit(kind, key);
+            visit(Key { hash: topic.of_key(kind, key), at, store_timestamp });
         }
     };
     own(record.properties_bytes(), &mut visit);
@@ -48,13 +68,13 @@ pub(super) fn all_of(record: &RecordView<'_>, visit: &mut dyn FnMut(KeyKind, &st
 }
 
 /// Whether the record itself has this key.
-pub(super) fn has_own(record: &RecordView<'_>, kind: KeyKind, key: &str) -> bool {
+pub(crate) fn has_own(record: &RecordView<'_>, kind: KeyKind, key: &str) -> bool {
     !is_rolled_back(record) && has(record.properties_bytes(), kind, key)
 }
 
 /// The first `max` inner messages with this key, each as a record of its own: with its own offset in the queue, where the batch lies in
 /// the log.
-pub(super) fn inner_with(record: &RecordView<'_>, kind: KeyKind, key: &str, max: usize) -> Vec<Vec<u8>> {
+pub(crate) fn inner_with(record: &RecordView<'_>, kind: KeyKind, key: &str, max: usize) -> Vec<Vec<u8>> {
     let Some(body) = unpacked(record) else { return Vec::new() };
     let inner = (0u64..).zip(inner(record, &body));
     let found = inner.filter(|(_, inner)| has(inner.properties.as_bytes(), kind, key));
@@ -73,7 +93,7 @@ fn own(properties: &[u8], visit: &mut dyn FnMut(KeyKind, &str)) {
 }
 
 /// The keys of a message, in the order in which RocketMQ puts them into the index.
-pub(super) fn each(message: &MessageKeys<'_>, visit: &mut (impl FnMut(KeyKind, &str) + ?Sized)) {
+pub(crate) fn each(message: &MessageKeys<'_>, visit: &mut (impl FnMut(KeyKind, &str) + ?Sized)) {
     if !message.uniq_key.is_empty() {
         visit(KeyKind::Key, message.uniq_key);
     }
@@ -92,10 +112,6 @@ fn has(properties: &[u8], wanted: KeyKind, key: &str) -> bool {
     let mut has = false;
     own(properties, &mut |kind, found| has |= kind == wanted && found == key);
     has
-}
-
-fn is_rolled_back(record: &RecordView<'_>) -> bool {
-    record.sys_flag() & sys_flag::TRANSACTION_MASK == sys_flag::TRANSACTION_ROLLBACK
 }
 
 /// The messages of a batch; none of what is not one, of what its producer alone can unpack, and of what is damaged.
@@ -126,4 +142,65 @@ fn as_record(batch: &RecordView<'_>, index: u64, inner: &InnerMessage<'_>) -> Op
     draft.encode(&mut record).ok()?;
     protocol::record::stamp(&mut record, batch.queue_offset() + index, batch.log_offset(), batch.store_timestamp());
     Some(record)
+}
+
+/// RocketMQ's hash of a key in a topic.
+pub(crate) fn hash_of(topic: &str, kind: KeyKind, key: &str) -> u32 {
+    TopicHash::of(topic).of_key(kind, key)
+}
+
+/// The part of the hash that all keys of a topic share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TopicHash(i32);
+
+impl TopicHash {
+    pub fn of(topic: &str) -> TopicHash {
+        TopicHash(java_hash(0, topic))
+    }
+
+    pub fn of_key(self, kind: KeyKind, key: &str) -> u32 {
+        let between = match kind {
+            KeyKind::Key => "#",
+            KeyKind::Tag => "#T#",
+        };
+        let hash = java_hash(java_hash(self.0, between), key);
+        hash.checked_abs().unwrap_or(0).unsigned_abs()
+    }
+}
+
+/// Goes on with Java's `String.hashCode`.
+fn java_hash(hash: i32, text: &str) -> i32 {
+    const P: [i32; 5] = [1, 31, 31 * 31, 31 * 31 * 31, 31 * 31 * 31 * 31];
+    if !text.is_ascii() {
+        return text.encode_utf16().fold(hash, |hash, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)));
+    }
+    // Four at a time, so that not every step waits for the multiplication of the one before.
+    let (fours, rest) = text.as_bytes().as_chunks::<4>();
+    let hash = fours.iter().fold(hash, |hash, four| {
+        let [a, b, c, d] = four.map(i32::from);
+        hash.wrapping_mul(P[4]).wrapping_add(a * P[3] + b * P[2] + c * P[1] + d)
+    });
+    rest.iter().fold(hash, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(*byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_javas() {
+        let by_steps =
+            |text: &str| text.encode_utf16().fold(0i32, |h, u| h.wrapping_mul(31).wrapping_add(i32::from(u)));
+        // "hello".hashCode() in Java.
+        assert_eq!(java_hash(0, "hello"), 99_162_322);
+        for length in 0..40 {
+            let text: String = ('!'..).take(length).collect();
+            assert_eq!(java_hash(0, &text), by_steps(&text));
+            assert_eq!(java_hash(java_hash(0, "topic"), &text), by_steps(&format!("topic{text}")));
+            let wide = format!("{text}ü𝄞");
+            assert_eq!(java_hash(java_hash(0, "topic"), &wide), by_steps(&format!("topic{wide}")));
+        }
+        assert_eq!(hash_of("topic", KeyKind::Tag, "a"), by_steps("topic#T#a").unsigned_abs());
+        assert_eq!(hash_of("topic", KeyKind::Key, "a"), by_steps("topic#a").unsigned_abs());
+    }
 }
