@@ -3,10 +3,11 @@
 //! [`Disk`] is all that a crate may do to files other than through a mapping; [`RealDisk`] is the
 //! machine's own. Layers stand before it: [`Unsynced`] marks a sync that failed, [`governed`] keeps
 //! what files occupy in memory within a budget, [`Unchanged`] changes nothing. [`worker`] starts
-//! and calls threads, [`turns`] lets the simulator order them, and a [`Watermark`] says how far
-//! something has come.
+//! and calls threads, [`turns`] lets the simulator order them, a [`Watermark`] says how far
+//! something has come, and a broken [`invariant`] ends the process.
 
 mod governed;
+pub mod invariant;
 pub mod pages;
 mod seam;
 pub mod turns;
