@@ -252,20 +252,7 @@ impl Driver {
         if access_key.is_some() != secret_key.is_some() {
             return Err(BenchError::Invalid("accessKey and secretKey are given together or not at all".to_owned()));
         }
-        let consume_mode = fields.choice(
-            "consumeMode",
-            ConsumeMode::Pull,
-            &[("pull", ConsumeMode::Pull), ("push", ConsumeMode::Push), ("pop", ConsumeMode::Pop)],
-        )?;
-        for (key, is_taken) in [
-            ("consumeThreads", consume_mode != ConsumeMode::Pull),
-            ("popInvisibleMillis", consume_mode == ConsumeMode::Pop),
-        ] {
-            if fields.text(key).is_some() && !is_taken {
-                let expected = format!("with consumeMode {} it has no meaning", consume_mode.word());
-                return Err(fields.bad(key, expected));
-            }
-        }
+        let consume_mode = consume_mode(fields)?;
         let topic_attributes = attributes(fields)?;
         if consume_mode == ConsumeMode::Pop && topic_attributes.contains_key("queue.type") {
             return Err(fields.bad("consumeMode", "pull or push is expected where a queue.type is given".to_owned()));
@@ -343,6 +330,25 @@ fn refuse_what_is_not_there(fields: &Fields) -> Result<(), BenchError> {
         return Err(fields.bad("enableBackpressure", expected));
     }
     Ok(())
+}
+
+/// How messages are consumed. Refuses what has no meaning then.
+fn consume_mode(fields: &Fields) -> Result<ConsumeMode, BenchError> {
+    let consume_mode = fields.choice(
+        "consumeMode",
+        ConsumeMode::Pull,
+        &[("pull", ConsumeMode::Pull), ("push", ConsumeMode::Push), ("pop", ConsumeMode::Pop)],
+    )?;
+    for (key, is_taken) in [
+        ("consumeThreads", consume_mode != ConsumeMode::Pull),
+        ("popInvisibleMillis", consume_mode == ConsumeMode::Pop),
+    ] {
+        if fields.text(key).is_some() && !is_taken {
+            let expected = format!("with consumeMode {} it has no meaning", consume_mode.word());
+            return Err(fields.bad(key, expected));
+        }
+    }
+    Ok(consume_mode)
 }
 
 /// Reads `+a=b,c=d`, and `batchCQ`.

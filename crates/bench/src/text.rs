@@ -78,22 +78,7 @@ pub fn summary(result: &RunResult) -> String {
             tally.sent, tally.acknowledged, tally.failed, summary.due_and_never_sent, tally.received
         ),
     );
-    let stored = summary.stored.map_or("unknown".to_owned(), |stored| stored.to_string());
-    let disordered = summary.disordered.map_or("order not looked at".to_owned(), |count| format!("{count} disordered"));
-    row(
-        "accounting",
-        if result.workload.groups() == 0 {
-            format!(
-                "{} untraced; losses, duplicates and order not looked at: nobody consumed; stored {stored}",
-                tally.untraced
-            )
-        } else {
-            format!(
-                "{} lost, {} duplicates, {} failed and yet received, {disordered}, {} foreign, {} untraced; stored {stored}",
-                tally.lost, tally.duplicates, tally.failed_and_received, tally.foreign, tally.untraced,
-            )
-        },
-    );
+    row("accounting", accounting(result));
     for (what, reasons) in [
         ("not sent", &summary.produce_failures),
         ("sent, but", &summary.produce_remarks),
@@ -134,6 +119,23 @@ pub fn summary(result: &RunResult) -> String {
         row("PROBLEM", problem);
     }
     out
+}
+
+/// What became of the messages of a run.
+fn accounting(result: &RunResult) -> String {
+    let (summary, tally) = (&result.summary, &result.summary.messages);
+    let stored = summary.stored.map_or("unknown".to_owned(), |stored| stored.to_string());
+    if result.workload.groups() == 0 {
+        let untraced = tally.untraced;
+        return format!(
+            "{untraced} untraced; losses, duplicates and order not looked at: nobody consumed; stored {stored}"
+        );
+    }
+    let disordered = summary.disordered.map_or("order not looked at".to_owned(), |count| format!("{count} disordered"));
+    format!(
+        "{} lost, {} duplicates, {} failed and yet received, {disordered}, {} foreign, {} untraced; stored {stored}",
+        tally.lost, tally.duplicates, tally.failed_and_received, tally.foreign, tally.untraced,
+    )
 }
 
 /// An echo, in a few lines.

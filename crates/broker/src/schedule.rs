@@ -50,6 +50,9 @@ impl Schedule {
 
     /// A level goes on at this offset.
     pub(crate) fn skip_to(&mut self, level: usize, next: u64) {
+        let before = self.levels[level].next;
+        // The task is vital: this ends the process, before the journal hears of it.
+        assert!(next >= before, "delay level {level} goes on at {next}, and had come to {before}");
         self.levels[level].next = next;
         self.levels[level].head = Head::Unknown;
     }
@@ -107,6 +110,14 @@ mod tests {
 
     fn two_levels() -> Schedule {
         Schedule::new([(0, 1_000), (5, 10_000)].into_iter())
+    }
+
+    #[test]
+    #[should_panic(expected = "delay level 1 goes on at 4, and had come to 5")]
+    fn a_level_does_not_go_back() {
+        let mut schedule = two_levels();
+        schedule.skip_to(1, 5);
+        schedule.skip_to(1, 4);
     }
 
     /// Answers looks from the given heads until there is something else to do.

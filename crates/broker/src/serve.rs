@@ -168,6 +168,7 @@ impl Broker {
     }
 
     /// The one match. Sends are not seen here: `carry_out` gathers them.
+    #[allow(clippy::too_many_lines, reason = "a match over the table of requests, a line each")]
     fn dispatch(
         &self,
         session: &mut Session,

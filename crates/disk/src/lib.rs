@@ -1,12 +1,13 @@
 //! The file system as a seam, its layers, and the threads that wait for it.
 //!
 //! [`Disk`] is all that a crate may do to files other than through a mapping; [`RealDisk`] is the
-//! machine's own. Layers ([`DiskLayer`]) stand before it: [`Unsynced`] marks a sync that failed, [`governed`] keeps
-//! what files occupy in memory within a budget, [`Unchanged`] changes nothing. [`worker`] starts
-//! and calls threads, [`turns`] lets the simulator order them, and a [`Watermark`] says how far
-//! something has come.
+//! machine's own. Layers ([`DiskLayer`]) stand before it: [`Unsynced`] marks a sync that failed,
+//! [`governed`] keeps what files occupy in memory within a budget, [`Unchanged`] changes nothing.
+//! [`worker`] starts and calls threads, [`turns`] lets the simulator order them, a [`Watermark`] says how far
+//! something has come, and a broken [`invariant`] ends the process.
 
 mod governed;
+pub mod invariant;
 mod layer;
 pub mod pages;
 mod seam;

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
-use disk::DiskFile;
+use disk::{DiskFile, invariant};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 use crate::bundle::{self, HEADER_BYTES, Head, Kind};
@@ -81,6 +81,8 @@ impl Window {
         if self.map.len() - start < bytes {
             return false;
         }
+        // A reader would take what follows for a bundle of another journal, and end.
+        invariant::not_below("the position of a bundle of the journal", self.position + 1, last);
         let header = bundle::seal(Head { kind: Kind::Entries, previous: self.position, last, synced }, entries);
         // SAFETY: both ranges lie inside the mapping (checked above), which lives as long as `self`. Nobody else touches it: `self`
         // is borrowed mutably, and the file is read only by the next process that opens it.
@@ -142,6 +144,7 @@ fn copies_on_write(file: BorrowedFd<'_>) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use disk::{Disk, OpenHow, RealDisk};
+    use testing::ending::ends_process;
 
     use super::*;
 
@@ -178,6 +181,14 @@ mod tests {
         assert_eq!(window.ahead(u64::MAX).range, 0..(32 << 10) + 8_192);
         let last = Window::open(&*file(&dir, "last"), ROOM - 1, 7, 0).unwrap();
         assert_eq!(last.room(), ROOM_BYTES_MIN - 4_095);
+    }
+
+    #[test]
+    fn a_bundle_that_does_not_go_on_ends_the_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut window = Window::open(&*file(&dir, "journal"), 5_000, 7, ROOM).unwrap();
+        assert!(ends_process(|| assert!(!window.append(b"change", 7, 7))));
+        assert_eq!((window.at, window.position), (5_000, 7));
     }
 
     #[test]

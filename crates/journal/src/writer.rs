@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use disk::turns::{self, Handle};
-use disk::{Disk, DiskFile, OpenHow, worker};
+use disk::{Disk, DiskFile, OpenHow, invariant, worker};
 use tracing::{error, info, warn};
 
 use crate::bundle::{self, HEADER_BYTES, Head, Kind};
@@ -189,6 +189,8 @@ impl Writer {
 
     /// The file ends at byte `at` now, with the entry `position`.
     fn written_to(&mut self, at: u64, position: u64) {
+        invariant::not_below("the byte at which the journal ends", self.at, at);
+        invariant::not_below("the journal's position", self.position, position);
         let gauges = &self.shared.gauges;
         gauges.written_bytes.fetch_add(at - self.at, Ordering::Relaxed);
         (self.at, self.position) = (at, position);
@@ -425,6 +427,7 @@ impl Writer {
             error!("the journal's sync panicked");
             return;
         }
+        invariant::not_above("the journal's position on the device", self.position, position);
         self.synced = self.synced.max(position);
         self.safe = at;
         self.forget();

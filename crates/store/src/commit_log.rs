@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use disk::Watermark;
+use disk::invariant::{self, Whole};
 use env::TimeMs;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use protocol::LogOffset;
@@ -97,11 +98,64 @@ impl Tail {
         self.put::<POOLED>(record);
         let unit = Unit { at, size: bytes as u32, tags: entry.tags.at(now) };
         entry.queue.push_record(unit, entry.count(), timestamp);
+        check_queue(entry, queue_offset);
         for queue in light {
             queue.push(unit);
         }
         Landed { at, end: LogOffset(self.at), queue_offset, store_timestamp: timestamp }
     }
+}
+
+/// Stamps the records of a group with where they are to land from log offset `at` on, and adds that to `landed`.
+#[inline]
+fn stamp_group(group: &[Entry], bytes: &mut [u8], landed: &mut Vec<Landed>, mut at: u64, timestamp: i64) {
+    let first = landed.len();
+    for (place, entry) in group.iter().enumerate() {
+        // Nothing of the group is in its queue yet.
+        let same = group[..place].iter().rposition(|before| Arc::ptr_eq(&before.queue, &entry.queue));
+        let queue_offset = same.map_or_else(
+            || entry.queue.next_offset(),
+            |same| landed[first + same].queue_offset + u64::from(group[same].count()),
+        );
+        let record = &mut bytes[entry.bytes.clone()];
+        record::stamp(record, queue_offset, at, timestamp);
+        if entry.inner.is_some() {
+            record::stamp_inner_base(record, queue_offset);
+        }
+        let end = at + entry.bytes.len() as u64;
+        landed.push(Landed { at: LogOffset(at), end: LogOffset(end), queue_offset, store_timestamp: timestamp });
+        at = end;
+    }
+}
+
+/// Puts the units of a group that is in the log into its queues, and checks that each is as long then as its last record says.
+#[inline]
+fn push_units(group: &[Entry], landed: &[Landed], now: TimeMs) {
+    let unit = |entry: &Entry, landed: &Landed| Unit {
+        at: landed.at,
+        size: entry.bytes.len() as u32,
+        tags: entry.tags.at(now),
+    };
+    let mut begin = 0;
+    for run in group.chunk_by(|one, next| Arc::ptr_eq(&one.queue, &next.queue)) {
+        let places = &landed[begin..begin + run.len()];
+        begin += run.len();
+        if run[0].queue.is_batch() {
+            for (entry, landed) in run.iter().zip(places) {
+                entry.queue.push_record(unit(entry, landed), entry.count(), landed.store_timestamp);
+            }
+        } else {
+            run[0].queue.push_run(run.iter().zip(places).map(|(entry, landed)| unit(entry, landed)));
+        }
+        check_queue(&run[run.len() - 1], places[places.len() - 1].queue_offset);
+    }
+}
+
+/// The last record of a queue has the number that it was stamped with.
+#[inline]
+fn check_queue(last: &Entry, queue_offset: u64) {
+    let end = queue_offset + u64::from(last.count());
+    invariant::equal("where an append ends in its queue", end, last.queue.next_offset());
 }
 
 /// Why bytes of another log were not appended.
@@ -170,6 +224,7 @@ impl CommitLog {
         // Not under the lock.
         landed.reserve(entries.len() - landed.len());
         let mut tail = self.tail_in_time();
+        let _whole = Whole("an append to the log");
         if tail.is_sealed {
             return Err(NotWritable::Closed.into());
         }
@@ -198,48 +253,15 @@ impl CommitLog {
                 }
                 continue;
             }
-            let mut at = tail.at;
             let first = landed.len();
-            for (place, entry) in group.iter().enumerate() {
-                // Nothing of the group is in its queue yet.
-                let same = group[..place].iter().rposition(|before| Arc::ptr_eq(&before.queue, &entry.queue));
-                let queue_offset = same.map_or_else(
-                    || entry.queue.next_offset(),
-                    |same| landed[first + same].queue_offset + u64::from(group[same].count()),
-                );
-                record::stamp(&mut bytes[entry.bytes.clone()], queue_offset, at, timestamp);
-                if entry.inner.is_some() {
-                    record::stamp_inner_base(&mut bytes[entry.bytes.clone()], queue_offset);
-                }
-                let end = at + entry.bytes.len() as u64;
-                landed.push(Landed {
-                    at: LogOffset(at),
-                    end: LogOffset(end),
-                    queue_offset,
-                    store_timestamp: timestamp,
-                });
-                at = end;
-            }
+            stamp_group(group, bytes, landed, tail.at, timestamp);
+            let raw = &bytes[group[0].bytes.start..group[count - 1].bytes.end];
+            let stamped_to = landed.last().map_or(tail.at, |last| last.end.0);
+            invariant::equal("where an append ends in the log", stamped_to, tail.at + raw.len() as u64);
             // Stamped first, copied as one piece: the copy is the part that scales with the bytes.
             // Published before there is a unit: who finds the unit finds the record.
-            tail.put::<POOLED>(&bytes[group[0].bytes.start..group[count - 1].bytes.end]);
-            let unit = |entry: &Entry, landed: &Landed| Unit {
-                at: landed.at,
-                size: entry.bytes.len() as u32,
-                tags: entry.tags.at(now),
-            };
-            let mut begin = first;
-            for run in group.chunk_by(|one, next| Arc::ptr_eq(&one.queue, &next.queue)) {
-                let places = &landed[begin..begin + run.len()];
-                begin += run.len();
-                if !run[0].queue.is_batch() {
-                    run[0].queue.push_run(run.iter().zip(places).map(|(entry, landed)| unit(entry, landed)));
-                    continue;
-                }
-                for (entry, landed) in run.iter().zip(places) {
-                    entry.queue.push_record(unit(entry, landed), entry.count(), landed.store_timestamp);
-                }
-            }
+            tail.put::<POOLED>(raw);
+            push_units(group, &landed[first..], now);
             for (entry, landed) in group.iter().zip(&landed[first..]) {
                 if let Some(keys) = &entry.keys {
                     let hashes = &hashes[keys.start as usize..keys.end as usize];
@@ -457,5 +479,65 @@ impl CommitLog {
         drop(segments);
         // Unmapped outside the lock, if nobody reads in it.
         drop(oldest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use disk::{Disk, RealDisk};
+    use testing::ending::ends_process;
+
+    use super::*;
+    use crate::batch::TagsCode;
+    use crate::governor::ColdPages;
+    use crate::queue_log::{QueueLogOptions, QueueLogs};
+
+    const SEGMENT_BYTES: u64 = 1 << 16;
+    const RECORD_BYTES: usize = 200;
+
+    /// A log, and a batch of two records of one group.
+    fn log_and_batch(dir: &tempfile::TempDir) -> (CommitLog, RecordBatch) {
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        let cold = Arc::new(ColdPages::unbounded());
+        let segment = Segment::open(&disk, dir.path(), 0, SEGMENT_BYTES, &cold).unwrap();
+        let log = CommitLog::new(vec![segment], SEGMENT_BYTES, 0, 0).unwrap();
+        log.room.advance(SEGMENT_BYTES);
+        let (queues, _) = QueueLogs::open(&dir.path().join("queues"), QueueLogOptions::default(), disk).unwrap();
+        let queue = queues.get_or_create("Orders", 0);
+        let mut batch = RecordBatch::new();
+        batch.begin_group();
+        for _ in 0..2 {
+            batch.push(&queue, TagsCode::Code(0), |out| out.resize(out.len() + RECORD_BYTES, 0));
+        }
+        batch.end_group();
+        (log, batch)
+    }
+
+    #[test]
+    fn an_append_that_lands_where_it_was_asked_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, mut batch) = log_and_batch(&dir);
+        assert!(!ends_process(|| drop(log.append::<false>(&mut batch, TimeMs(1)))));
+        assert_eq!((batch.landed().len(), log.end.get()), (2, 2 * RECORD_BYTES as u64));
+    }
+
+    #[test]
+    fn an_append_that_would_land_elsewhere_in_the_log_ends_the_process_before_it_is_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, mut batch) = log_and_batch(&dir);
+        // A byte between the two that is neither's.
+        batch.entries[1].bytes.start += 1;
+        assert!(ends_process(|| drop(log.append::<false>(&mut batch, TimeMs(1)))));
+        assert_eq!(log.end.get(), 0);
+    }
+
+    #[test]
+    fn an_append_that_lands_elsewhere_in_its_queue_ends_the_process_before_it_is_acknowledged() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, mut batch) = log_and_batch(&dir);
+        // An ordinary queue counts one.
+        batch.entries[1].inner = Some(3);
+        assert!(ends_process(|| drop(log.append::<false>(&mut batch, TimeMs(1)))));
+        assert_eq!(log.end.get(), 0);
     }
 }

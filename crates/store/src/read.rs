@@ -179,213 +179,56 @@ impl Store {
         out: &mut Vec<LogSlice>,
         read: &mut Read,
     ) {
-        let confirmed = self.confirmed().get();
-        let from = Borders { near: self.near_from(), hot: self.hot_from() };
         let scan_max =
             (limits.scan_bytes / crate::queue_log::UNIT_BYTES).max(limits.max_count.min(limits.count_memory)).max(1);
-        let mut offset = start;
-        let mut scanned = 0;
-        let mut is_removing = false;
-        let mut segment: Option<Arc<Segment>> = None;
-        let mut together = Together::default();
-        // Of the unit that `offset` begins with, once that is known.
-        let mut place = None;
-        // The place of the last unit that was not what the log says, and whether it is to be passed over.
-        let mut damaged: Option<(u64, bool)> = None;
-        let is_light = names::is_lmq(queue.topic());
+        let mut reading = Reading {
+            store: self,
+            queue,
+            limits,
+            confirmed: self.confirmed().get(),
+            from: Borders { near: self.near_from(), hot: self.hot_from() },
+            is_light: names::is_lmq(queue.topic()),
+            start,
+            offset: start,
+            place: None,
+            scanned: 0,
+            is_removing: false,
+            damaged: None,
+            segment: None,
+            together: Together::default(),
+            read,
+        };
         // Ends at the queue's end, at a limit, or when so many units were passed over.
-        'units: while scanned < scan_max {
-            if read.count >= limits.max_count.max(1) {
-                if let Some(place) = place {
-                    queue.stop_at(offset, place);
-                }
+        'units: while reading.scanned < scan_max {
+            if reading.has_enough() {
                 return;
             }
             units.clear();
             // First as many as are asked for; where a filter passes over them, more at once.
-            let chunk = if scanned == 0 { limits.max_count.clamp(1, CHUNK_UNITS) } else { CHUNK_UNITS };
-            let want = (scan_max - scanned).min(chunk);
-            let SpansRead { first, in_files, read: units_read } =
-                match queue.read_spans(offset, want, limits.may_fault, units) {
-                    Ok(spans) => spans,
-                    Err(error) => return read.fail(error.into()),
-                };
-            let is_cold = matches!(units_read, UnitsRead::Cold(_));
-            // What is no unit, though the queue goes on; or batches that are passed over by the search, since one before them is damaged.
-            let hole = match units.first() {
-                None if !is_cold && limits.may_fault && queue.has_unit_of(offset) => Some(first),
-                Some(span) if span.base > offset && in_files > 0 => first.checked_sub(1),
-                Some(_) | None => None,
+            let chunk = if reading.scanned == 0 { limits.max_count.clamp(1, CHUNK_UNITS) } else { CHUNK_UNITS };
+            let want = (scan_max - reading.scanned).min(chunk);
+            let spans = match queue.read_spans(reading.offset, want, limits.may_fault, units) {
+                Ok(spans) => spans,
+                Err(error) => return reading.read.fail(error.into()),
             };
-            if let Some(hole) = hole.filter(|hole| damaged.is_none_or(|(place, _)| place != *hole)) {
-                if !self.may_mend(limits, read) {
-                    return;
-                }
-                match self.mend(queue, hole) {
-                    // The log has none of it: what is behind it goes on.
-                    Ok(Mend::Lost(next)) if units.is_empty() && !queue.is_batch() => {
-                        offset = next.clamp(offset + 1, queue.max_offset());
-                        read.next = offset as i64;
-                    }
-                    // A queue of batches may leave some out, without damage.
-                    Ok(mend) => damaged = Some((hole, mend != Mend::Done)),
-                    Err(error) => return read.fail(error),
-                }
-                continue;
+            match reading.mend_hole(&spans, units) {
+                Ok(()) => {}
+                Err(Stop::Again) => continue,
+                Err(Stop::Over) => return,
             }
             if units.is_empty() {
-                read.status = match (is_cold, offset >= queue.max_offset()) {
-                    (true, _) => end_status(read, ReadStatus::Cold),
-                    (false, true) if offset == start => end_status(read, ReadStatus::OffsetOverflowOne),
-                    (false, true) => end_status(read, without_match(is_removing)),
-                    // Nothing there although the queue goes on. Only the device can say that for certain.
-                    (false, false) if offset >= queue.min_offset() && !limits.may_fault => {
-                        end_status(read, ReadStatus::Cold)
-                    }
-                    (false, false) => {
-                        // Retention was here, or the units never reached the device: go on behind the hole, or nobody ever would.
-                        let next = queue.behind_hole(offset);
-                        if read.count == 0 {
-                            tracing::warn!(
-                                topic = queue.topic(),
-                                queue_id = queue.id(),
-                                from = offset,
-                                to = next,
-                                "no units"
-                            );
-                            read.next = next as i64;
-                        }
-                        end_status(read, ReadStatus::OffsetFoundNull)
-                    }
-                };
+                reading.end_without_units(matches!(spans.read, UnitsRead::Cold(_)));
                 return;
             }
-            for (index, span) in units.iter().enumerate() {
-                let at = first + index as u64;
-                let unit = &span.unit;
-                // What is in memory is as it was pushed.
-                let is_unsure = index < in_files;
-                let mut is_damaged = false;
-                if unit.end().0 > confirmed {
-                    // Noted before a unit can be seen.
-                    is_damaged = is_unsure && unit.end() > queue.log_end();
+            for index in 0..units.len() {
+                match reading.take(&spans, units, index, wanted, out) {
+                    Ok(()) => {}
+                    Err(Stop::Again) => continue 'units,
+                    Err(Stop::Over) => return,
                 }
-                if unit.end().0 > confirmed && !is_damaged {
-                    read.max = offset as i64;
-                    let nothing =
-                        if offset == start { ReadStatus::OffsetOverflowOne } else { without_match(is_removing) };
-                    read.status = end_status(read, nothing);
-                    return;
-                }
-                if is_full(read, span, limits, unit.at.0 >= from.near) {
-                    queue.stop_at(span.base, at);
-                    return;
-                }
-                scanned += 1;
-                place = Some(at + 1);
-                if !is_damaged && (!unit.is_message() || !wanted.wants_unit(unit.tags)) {
-                    offset = span.next();
-                    read.next = offset as i64;
-                    continue;
-                }
-                let is_hot = unit.at.0 >= from.hot && !is_damaged;
-                if !is_hot && !limits.may_fault {
-                    read.status = end_status(read, ReadStatus::Cold);
-                    return;
-                }
-                // Messages of a pull lie in one file, as a rule.
-                if !segment.as_ref().is_some_and(|segment| segment.holds(unit.at.0)) {
-                    segment = self.shared.log.segment_at(unit.at.0);
-                }
-                let slice = match &segment {
-                    _ if is_damaged => None,
-                    Some(segment) if is_hot => LogSlice::new(segment, unit.at.0, unit.size as usize),
-                    Some(segment) => {
-                        let found = cold_slice(segment, &mut together, &units[index..], read, limits, from, wanted);
-                        match found {
-                            Ok(slice) => slice,
-                            Err(error) => return read.fail(error),
-                        }
-                    }
-                    None => None,
-                };
-                // What is in memory is as it was written, and is not looked at.
-                let copy = match &slice {
-                    Some(slice) if !is_hot && self.options().check_crc_on_read => slice.to_check().map(Some),
-                    Some(_) | None => Ok(None),
-                };
-                let copy = match copy {
-                    Ok(copy) => copy,
-                    Err(error) => return read.fail(error),
-                };
-                let is_passed = damaged == Some((at, true));
-                if is_unsure && !is_passed {
-                    let is_own = match (&slice, &copy) {
-                        (Some(_), Some(bytes)) => Ok(leads_to(queue, is_light, span, bytes)),
-                        (Some(slice), None) if is_hot => Ok(leads_to(queue, is_light, span, slice.as_ref())),
-                        (Some(slice), None) if queue.is_batch() => {
-                            slice.to_check().map(|bytes| leads_to(queue, is_light, span, &bytes))
-                        }
-                        (Some(slice), None) => slice.head_to_check().map(|head| leads_to(queue, is_light, span, &head)),
-                        (None, _) => Ok(!is_damaged && self.is_removed(queue, at, unit)),
-                    };
-                    match is_own {
-                        Ok(true) => {}
-                        Ok(false) => {
-                            if !self.may_mend(limits, read) {
-                                return;
-                            }
-                            match self.mend(queue, at) {
-                                Ok(mend) => damaged = Some((at, mend != Mend::Done || damaged == Some((at, false)))),
-                                Err(error) => return read.fail(error),
-                            }
-                            // It is looked at once more, and counts once.
-                            scanned -= 1;
-                            continue 'units;
-                        }
-                        Err(error) => return read.fail(error),
-                    }
-                }
-                offset = span.next();
-                read.next = offset as i64;
-                let Some(found) = &slice else {
-                    // Wanted, and retention was faster.
-                    is_removing = true;
-                    continue;
-                };
-                if is_passed && is_hot {
-                    continue;
-                }
-                match wanted.wants_record(copy.as_deref().unwrap_or(found.as_ref())) {
-                    Some(true) => {}
-                    Some(false) => continue,
-                    None => {
-                        // A batch may have begun before.
-                        read.next = span.base.max(start) as i64;
-                        let nothing =
-                            if span.base <= start { ReadStatus::Undecided } else { without_match(is_removing) };
-                        read.status = end_status(read, nothing);
-                        return;
-                    }
-                }
-                if copy.is_some_and(|bytes| !self.is_sound(queue, span.base, &bytes, unit.at.0)) {
-                    continue;
-                }
-                out.extend(slice);
-                read.count += usize::from(span.count);
-                read.bytes += unit.size as usize;
             }
         }
-        read.status = end_status(read, without_match(is_removing));
-    }
-
-    /// Whether this read may mend a unit. If not, it has ended: with what was found, or so that it comes again on a thread that may wait.
-    fn may_mend(&self, limits: &ReadLimits, read: &mut Read) -> bool {
-        let may_mend = limits.may_fault && read.count == 0;
-        if !may_mend {
-            read.status = end_status(read, ReadStatus::Cold);
-        }
-        may_mend
+        reading.end(without_match(reading.is_removing));
     }
 
     /// Whether a unit that leads to no byte of the log is one of those that retention is about to take: then those before it do not lead further.
@@ -529,6 +372,257 @@ pub(crate) fn walk(
 
 fn why_none(scanned: Result<Scanned<'_>, record::Corrupt>) -> String {
     scanned.err().map_or_else(|| "nothing is there".to_owned(), |why| why.to_string())
+}
+
+/// A read under way.
+struct Reading<'a> {
+    store: &'a Store,
+    queue: &'a ConsumeQueue,
+    limits: &'a ReadLimits,
+    /// Records may be seen up to here.
+    confirmed: u64,
+    from: Borders,
+    is_light: bool,
+    /// Where it began.
+    start: u64,
+    /// The next message to look at.
+    offset: u64,
+    /// Of the unit that `offset` begins with, once that is known.
+    place: Option<u64>,
+    /// Units looked at.
+    scanned: usize,
+    /// Retention was faster than the read.
+    is_removing: bool,
+    /// The place of the last unit that was not what the log says, and whether it is to be passed over.
+    damaged: Option<(u64, bool)>,
+    /// The one that was read last: messages of a pull lie in one file, as a rule.
+    segment: Option<Arc<Segment>>,
+    together: Together,
+    read: &'a mut Read,
+}
+
+/// Why a read does not go on with the next unit.
+enum Stop {
+    /// Something was mended: it goes on with units that are read again.
+    Again,
+    /// It is over, and what it found says how.
+    Over,
+}
+
+impl Reading<'_> {
+    /// It is over: with what was found, or like this.
+    fn end(&mut self, nothing: ReadStatus) -> Stop {
+        self.read.status = end_status(self.read, nothing);
+        Stop::Over
+    }
+
+    fn fail(&mut self, error: StoreError) -> Stop {
+        self.read.fail(error);
+        Stop::Over
+    }
+
+    fn go_on_at(&mut self, offset: u64) {
+        self.offset = offset;
+        self.read.next = offset as i64;
+    }
+
+    /// How it ends at the last message that may be seen.
+    fn nothing_more(&self) -> ReadStatus {
+        if self.offset == self.start { ReadStatus::OffsetOverflowOne } else { without_match(self.is_removing) }
+    }
+
+    /// Whether it has found as many messages as are asked for. The next one goes on here.
+    fn has_enough(&self) -> bool {
+        let has_enough = self.read.count >= self.limits.max_count.max(1);
+        if has_enough && let Some(place) = self.place {
+            self.queue.stop_at(self.offset, place);
+        }
+        has_enough
+    }
+
+    /// Mends what is no unit, though the queue goes on; or batches that are passed over by the search, since one before them is damaged.
+    #[inline]
+    fn mend_hole(&mut self, spans: &SpansRead, units: &[Span]) -> Result<(), Stop> {
+        let hole = match units.first() {
+            None if !matches!(spans.read, UnitsRead::Cold(_))
+                && self.limits.may_fault
+                && self.queue.has_unit_of(self.offset) =>
+            {
+                Some(spans.first)
+            }
+            Some(span) if span.base > self.offset && spans.in_files > 0 => spans.first.checked_sub(1),
+            Some(_) | None => None,
+        };
+        let Some(hole) = hole.filter(|hole| self.damaged.is_none_or(|(place, _)| place != *hole)) else {
+            return Ok(());
+        };
+        self.check_may_mend()?;
+        match self.store.mend(self.queue, hole) {
+            // The log has none of it: what is behind it goes on.
+            Ok(Mend::Lost(next)) if units.is_empty() && !self.queue.is_batch() => {
+                self.go_on_at(next.clamp(self.offset + 1, self.queue.max_offset()));
+            }
+            // A queue of batches may leave some out, without damage.
+            Ok(mend) => self.damaged = Some((hole, mend != Mend::Done)),
+            Err(error) => return Err(self.fail(error)),
+        }
+        Err(Stop::Again)
+    }
+
+    /// Ends it where the queue has shown no unit.
+    fn end_without_units(&mut self, is_cold: bool) -> Stop {
+        if is_cold {
+            return self.end(ReadStatus::Cold);
+        }
+        if self.offset >= self.queue.max_offset() {
+            return self.end(self.nothing_more());
+        }
+        // Nothing there although the queue goes on. Only the device can say that for certain.
+        if self.offset >= self.queue.min_offset() && !self.limits.may_fault {
+            return self.end(ReadStatus::Cold);
+        }
+        // Retention was here, or the units never reached the device: go on behind the hole, or nobody ever would.
+        let (queue, from, to) = (self.queue, self.offset, self.queue.behind_hole(self.offset));
+        if self.read.count == 0 {
+            tracing::warn!(topic = queue.topic(), queue_id = queue.id(), from, to, "no units");
+            self.read.next = to as i64;
+        }
+        self.end(ReadStatus::OffsetFoundNull)
+    }
+
+    /// Looks at one of these units, and takes its message if it is wanted.
+    #[inline]
+    fn take(
+        &mut self,
+        spans: &SpansRead,
+        units: &[Span],
+        index: usize,
+        wanted: &mut dyn Wanted,
+        out: &mut Vec<LogSlice>,
+    ) -> Result<(), Stop> {
+        let (span, at) = (&units[index], spans.first + index as u64);
+        let unit = &span.unit;
+        // What is in memory is as it was pushed.
+        let is_unsure = index < spans.in_files;
+        let mut is_damaged = false;
+        if unit.end().0 > self.confirmed {
+            // Noted before a unit can be seen.
+            is_damaged = is_unsure && unit.end() > self.queue.log_end();
+            if !is_damaged {
+                self.read.max = self.offset as i64;
+                return Err(self.end(self.nothing_more()));
+            }
+        }
+        if is_full(self.read, span, self.limits, unit.at.0 >= self.from.near) {
+            self.queue.stop_at(span.base, at);
+            return Err(Stop::Over);
+        }
+        self.scanned += 1;
+        self.place = Some(at + 1);
+        if !is_damaged && (!unit.is_message() || !wanted.wants_unit(unit.tags)) {
+            self.go_on_at(span.next());
+            return Ok(());
+        }
+        let is_hot = unit.at.0 >= self.from.hot && !is_damaged;
+        if !is_hot && !self.limits.may_fault {
+            return Err(self.end(ReadStatus::Cold));
+        }
+        let slice = if is_damaged { None } else { self.slice(unit, &units[index..], is_hot, wanted)? };
+        // What is in memory is as it was written, and is not looked at.
+        let copy = match &slice {
+            Some(slice) if !is_hot && self.store.options().check_crc_on_read => {
+                Some(slice.to_check().map_err(|error| self.fail(error))?)
+            }
+            Some(_) | None => None,
+        };
+        let is_passed = self.damaged == Some((at, true));
+        if is_unsure && !is_passed {
+            self.check_unit(span, at, slice.as_ref(), copy.as_deref(), is_hot, is_damaged)?;
+        }
+        self.go_on_at(span.next());
+        let Some(found) = &slice else {
+            // Wanted, and retention was faster.
+            self.is_removing = true;
+            return Ok(());
+        };
+        if is_passed && is_hot {
+            return Ok(());
+        }
+        match wanted.wants_record(copy.as_deref().unwrap_or(found.as_ref())) {
+            Some(true) => {}
+            Some(false) => return Ok(()),
+            None => {
+                // A batch may have begun before.
+                self.read.next = span.base.max(self.start) as i64;
+                let is_first = span.base <= self.start;
+                let nothing = if is_first { ReadStatus::Undecided } else { without_match(self.is_removing) };
+                return Err(self.end(nothing));
+            }
+        }
+        if copy.is_some_and(|bytes| !self.store.is_sound(self.queue, span.base, &bytes, unit.at.0)) {
+            return Ok(());
+        }
+        out.extend(slice);
+        self.read.count += usize::from(span.count);
+        self.read.bytes += unit.size as usize;
+        Ok(())
+    }
+
+    /// The bytes of the first of these units' message, if the log has them.
+    #[inline]
+    fn slice(
+        &mut self,
+        unit: &Unit,
+        units: &[Span],
+        is_hot: bool,
+        wanted: &mut dyn Wanted,
+    ) -> Result<Option<LogSlice>, Stop> {
+        if !self.segment.as_ref().is_some_and(|segment| segment.holds(unit.at.0)) {
+            self.segment = self.store.shared.log.segment_at(unit.at.0);
+        }
+        let Some(segment) = &self.segment else { return Ok(None) };
+        if is_hot {
+            return Ok(LogSlice::new(segment, unit.at.0, unit.size as usize));
+        }
+        let found = cold_slice(segment, &mut self.together, units, self.read, self.limits, self.from, wanted);
+        found.map_err(|error| self.fail(error))
+    }
+
+    /// Whether a unit from a file, whose message is `slice`, is what the log says. If not, it is mended and read again.
+    fn check_unit(
+        &mut self,
+        span: &Span,
+        at: u64,
+        slice: Option<&LogSlice>,
+        copy: Option<&[u8]>,
+        is_hot: bool,
+        is_damaged: bool,
+    ) -> Result<(), Stop> {
+        let (queue, is_light) = (self.queue, self.is_light);
+        let is_own = match (slice, copy) {
+            (Some(_), Some(bytes)) => Ok(leads_to(queue, is_light, span, bytes)),
+            (Some(slice), None) if is_hot => Ok(leads_to(queue, is_light, span, slice.as_ref())),
+            (Some(slice), None) if queue.is_batch() => {
+                slice.to_check().map(|bytes| leads_to(queue, is_light, span, &bytes))
+            }
+            (Some(slice), None) => slice.head_to_check().map(|head| leads_to(queue, is_light, span, &head)),
+            (None, _) => Ok(!is_damaged && self.store.is_removed(queue, at, &span.unit)),
+        };
+        if is_own.map_err(|error| self.fail(error))? {
+            return Ok(());
+        }
+        self.check_may_mend()?;
+        let mend = self.store.mend(queue, at).map_err(|error| self.fail(error))?;
+        self.damaged = Some((at, mend != Mend::Done || self.damaged == Some((at, false))));
+        // It is looked at once more, and counts once.
+        self.scanned -= 1;
+        Err(Stop::Again)
+    }
+
+    /// Whether this read may mend a unit. If not, it is over: with what was found, or so that it comes again on a thread that may wait.
+    fn check_may_mend(&mut self) -> Result<(), Stop> {
+        if self.limits.may_fault && self.read.count == 0 { Ok(()) } else { Err(self.end(ReadStatus::Cold)) }
+    }
 }
 
 /// What one read has brought together of messages that are not in memory.

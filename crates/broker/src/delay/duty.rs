@@ -15,7 +15,7 @@ use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::tags;
-use store::{RecordAt, RecordBatch, StoreError, TagsCode, Unit};
+use store::{LogSlice, RecordAt, RecordBatch, StoreError, TagsCode, Unit};
 
 use super::state::aside::{Aside, Key};
 use super::state::{Delay, SCAN_FROM, put};
@@ -89,6 +89,35 @@ enum Prepared {
     Dropped,
     /// Another broker leads its queue.
     Elsewhere(Led),
+}
+
+/// What a round has taken of a level.
+#[derive(Default)]
+struct Gathered {
+    /// Queues that the batch touches.
+    lanes: Vec<Arc<Lane>>,
+    /// Offsets of the messages that the batch holds, in its order.
+    pushed: Vec<u64>,
+    /// Where the level goes on.
+    next: u64,
+    /// Some of them were delivered before the start.
+    has_skipped: bool,
+    /// Where the record of the message at `next` ends, if it is not confirmed.
+    unconfirmed: Option<u64>,
+    /// The message at `next` can neither be read nor set aside.
+    is_unreadable: bool,
+    /// The first one, if another broker leads its queue.
+    to_send: Option<(LogSlice, LogOffset, Led)>,
+}
+
+impl Gathered {
+    /// Notes that the message at `next` is in the batch, for this queue.
+    fn add(&mut self, lane: Arc<Lane>) {
+        self.pushed.push(self.next);
+        if !self.lanes.iter().any(|known| Arc::ptr_eq(known, &lane)) {
+            self.lanes.push(lane);
+        }
+    }
 }
 
 impl Delay {
@@ -220,6 +249,11 @@ impl Delivery {
         }
         match self.scan_from_next {
             Some(next) if next.0 <= flushed => {
+                let before = self.scan_from;
+                assert!(
+                    next >= before,
+                    "delayed messages are looked for from {next} on after a crash, and had come to {before}"
+                );
                 self.scan_from_next = None;
                 self.scan_from = next;
                 delay.scan_from.store(next.0, Ordering::Release);
@@ -301,52 +335,62 @@ impl Delivery {
             self.look_later(level);
             return true;
         }
+        let units = std::mem::take(&mut self.units);
+        let mut gathered = self.gather(level, first, &units).await;
+        self.units = units;
+        if let Some((slice, at, led)) = gathered.to_send.take() {
+            return self.send(level, slice.as_ref(), at, &led).await;
+        }
+        if gathered.next == first {
+            if let Some(end) = gathered.unconfirmed {
+                // A device that stalls must not keep a broker from stopping.
+                let _ = tokio::time::timeout(RETRY, store.confirmed().reached(end)).await;
+            }
+            return !gathered.is_unreadable;
+        }
+        let refused = if self.batch.is_empty() { None } else { self.broker.append(&mut self.batch).await.err() };
+        self.mappings.clear();
+        self.note_delivered(level, first, gathered, refused.as_ref());
+        refused.is_none()
+    }
+
+    /// Takes those of a level's units from `first` on that are due, and puts their messages into the batch.
+    async fn gather(&mut self, level: usize, first: u64, units: &[Unit]) -> Gathered {
+        let store = Arc::clone(&self.broker.store);
         // After the read: a message that came meanwhile must not look as if it were due later than its level allows.
         let now = self.broker.clock.now().0;
         let confirmed = store.confirmed().get();
-        let units = std::mem::take(&mut self.units);
-        let mut lanes: Vec<Arc<Lane>> = Vec::new();
-        // Offsets of the messages that the batch holds, in its order.
-        let mut pushed = Vec::new();
-        let mut next = first;
-        let mut has_skipped = false;
-        let mut unconfirmed = None;
-        let (mut is_unreadable, mut unread) = (false, 0);
+        let mut gathered = Gathered { next: first, ..Gathered::default() };
+        let mut unread = 0;
         self.batch.clear();
         self.mappings.clear();
-        let mut to_send = None;
-        for unit in &units {
+        for unit in units {
             if self.batch.bytes() >= BATCH_BYTES_MAX
                 || unit.is_message() && !self.schedule.is_due(level, self.due(level, unit).await, now)
             {
                 break;
             }
             if !unit.is_message() {
-                next += 1;
+                gathered.next += 1;
                 continue;
             }
             if unit.end().0 > confirmed {
                 // Due before it is on the device: a power loss could leave the delivery and not the message.
-                unconfirmed = Some(unit.end().0);
+                gathered.unconfirmed = Some(unit.end().0);
                 break;
             }
             if self.delivered.contains(&unit.at.0) {
-                has_skipped = true;
-                next += 1;
+                gathered.has_skipped = true;
+                gathered.next += 1;
                 continue;
             }
             match fetch::record(&store, unit.at).await {
                 Ok(RecordAt::Record(slice)) => match self.prepare(slice.as_ref(), unit.at) {
-                    Prepared::Added(target) => {
-                        pushed.push(next);
-                        if !lanes.iter().any(|known| Arc::ptr_eq(known, &target)) {
-                            lanes.push(target);
-                        }
-                    }
+                    Prepared::Added(target) => gathered.add(target),
                     Prepared::Dropped => {}
                     Prepared::Elsewhere(led) => {
                         // By itself, when its turn comes: the level's progress is noted with it.
-                        to_send = (next == first).then_some((slice, unit.at, led));
+                        gathered.to_send = (gathered.next == first).then_some((slice, unit.at, led));
                         break;
                     }
                 },
@@ -363,38 +407,31 @@ impl Delivery {
                 missing => {
                     // It is still to be delivered; what stands before and behind it is not kept waiting.
                     let why = missing.err().map_or_else(|| NOT_THERE.to_owned(), |error| error.to_string());
-                    if !self.set_aside(level, next, unit.at, &why) {
-                        is_unreadable = true;
+                    if !self.set_aside(level, gathered.next, unit.at, &why) {
+                        gathered.is_unreadable = true;
                         break;
                     }
                     unread += 1;
                     if unread >= UNREAD_MAX {
                         // Each may have taken its time: other levels have their turn.
-                        next += 1;
+                        gathered.next += 1;
                         break;
                     }
                 }
             }
-            next += 1;
+            gathered.next += 1;
         }
-        self.units = units;
-        if let Some((slice, at, led)) = to_send {
-            return self.send(level, slice.as_ref(), at, &led).await;
-        }
-        if next == first {
-            if let Some(end) = unconfirmed {
-                // A device that stalls must not keep a broker from stopping.
-                let _ = tokio::time::timeout(RETRY, store.confirmed().reached(end)).await;
-            }
-            return !is_unreadable;
-        }
-        let refused = if self.batch.is_empty() { None } else { self.broker.append(&mut self.batch).await.err() };
-        self.mappings.clear();
+        gathered
+    }
+
+    /// Lets a level go on behind what has landed of the batch, and wakes who waits for it.
+    fn note_delivered(&mut self, level: usize, first: u64, gathered: Gathered, refused: Option<&Refusal>) {
+        let Gathered { lanes, pushed, mut next, has_skipped, .. } = gathered;
         let landed = self.batch.landed();
         // Whatever this level had delivered before the start lies in front of the first offset that was not.
-        let before = if has_skipped { self.loaded_end } else { store.end() };
+        let before = if has_skipped { self.loaded_end } else { self.broker.store.end() };
         let end = landed.last().map_or(before, |last| last.end);
-        if let Some(refusal) = &refused {
+        if let Some(refusal) = refused {
             tracing::warn!(level, remark = refusal.remark, "delayed messages wait for the store");
             let is_hopeless = refusal.code == ResponseCode::MessageIllegal;
             next = first_not_delivered(&pushed, landed.len(), is_hopeless, next);
@@ -412,7 +449,6 @@ impl Delivery {
         if next > first {
             self.unflushed.push_back(Unflushed { end, done: Done::Level(level, next) });
         }
-        refused.is_none()
     }
 
     /// Adds the message to the batch as it will be in its own queue.

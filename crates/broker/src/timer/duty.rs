@@ -388,6 +388,8 @@ impl Task {
             self.noted.0 > next.slot && self.noted.1 >= next.next && flushed >= next.at.0 && is_known
         };
         if let Some(next) = self.scan_from_next.take_if(is_noted) {
+            let (before, at) = (self.scan_from, next.at);
+            assert!(at >= before, "timer messages are looked for from {at} on after a crash, and had come to {before}");
             self.scan_from = next.at;
             self.timers.scan_from.store(next.at.0, Ordering::Release);
             store.journal().put(tables::TIMERS, SCAN_FROM, &next.at.0.to_be_bytes());

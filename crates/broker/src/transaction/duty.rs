@@ -145,8 +145,19 @@ impl Progress {
                 let mut ledger = broker.transactions.ledger.lock();
                 (ledger.half_base(), ledger.op_base())
             };
-            self.next = (offsets != self.committed).then(|| (offsets, broker.store.end().0));
+            self.go_on(offsets, broker.store.end().0);
         }
+    }
+
+    /// The queues are done with up to these offsets, which may be committed once the log is flushed up to `end`.
+    fn go_on(&mut self, offsets: (u64, u64), end: u64) {
+        let before = self.committed;
+        // The task is vital: this ends the process, before the journal hears of it.
+        assert!(
+            offsets.0 >= before.0 && offsets.1 >= before.1,
+            "half messages and their ends are done with up to {offsets:?}, and had been up to {before:?}"
+        );
+        self.next = (offsets != before).then_some((offsets, end));
     }
 
     /// Ready when there is something to commit.
@@ -370,4 +381,18 @@ pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
     let committed =
         broker.offsets.committed(GROUP, names::TRANS_HALF_TOPIC, 0).and_then(|offset| u64::try_from(offset).ok());
     protect::first_from(broker, names::TRANS_HALF_TOPIC, 0, committed.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "done with up to (7, 4), and had been up to (7, 5)")]
+    fn what_is_committed_of_half_messages_does_not_go_back() {
+        let mut progress = Progress { committed: (7, 5), next: None };
+        progress.go_on((8, 5), 100);
+        assert_eq!(progress.next, Some(((8, 5), 100)));
+        progress.go_on((7, 4), 200);
+    }
 }

@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use config::BrokerSettings;
+use disk::invariant;
 use env::Clock;
 use hashbrown::HashMap;
 use net::{Connection, Debt};
@@ -90,9 +91,9 @@ impl Lane {
                 parked.pulls.shrink_to(4);
             }
         });
-        hold.parked.fetch_sub(taken.len() - before, Ordering::Relaxed);
+        leave(&hold.parked, taken.len() - before);
         for pull in &taken[before..] {
-            pull.waiter.parked.fetch_sub(1, Ordering::Relaxed);
+            leave(&pull.waiter.parked, 1);
         }
     }
 }
@@ -117,9 +118,15 @@ pub(crate) struct Aside {
 
 impl Drop for Aside {
     fn drop(&mut self) {
-        self.hold.parked.fetch_sub(1, Ordering::Relaxed);
-        self.waiter.parked.fetch_sub(1, Ordering::Relaxed);
+        leave(&self.hold.parked, 1);
+        leave(&self.waiter.parked, 1);
     }
+}
+
+/// Counts so many parked pulls less. A count below 0 would refuse every pull from then on.
+fn leave(parked: &AtomicUsize, count: usize) {
+    let before = parked.fetch_sub(count, Ordering::Relaxed);
+    invariant::not_below("pulls that are counted as parked", count as u64, before as u64);
 }
 
 /// One connection, as those see it who wake what it has parked.
@@ -448,7 +455,16 @@ fn ticks(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use testing::ending::ends_process;
+
     use super::*;
+
+    #[test]
+    fn a_count_of_parked_pulls_below_0_ends_the_process() {
+        let parked = AtomicUsize::new(3);
+        assert!(!ends_process(|| leave(&parked, 3)));
+        assert!(ends_process(|| leave(&parked, 1)));
+    }
 
     #[test]
     fn places_that_are_gone_are_forgotten_and_those_that_are_there_are_not() {

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::BrokerSettings;
 use net::{Outgoing, ReplyTo};
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
@@ -36,6 +37,21 @@ const NOT_AVAILABLE: &str = "service not available now. It may be caused by one 
 /// Apache's sentence where no buffer of the write pool is free.
 const REJECTED: &str = "[REJECTREQUEST]system busy, start flow control for a while.";
 
+/// A burst of which something has landed.
+#[derive(Clone, Copy)]
+struct Appended {
+    /// Where its last record ends.
+    end: LogOffset,
+    /// When the append began, by the clock's elapsed time.
+    began: Duration,
+    /// Up to here the journal has to be before producers may be told.
+    durable_after: u64,
+    /// It is already.
+    is_durable: bool,
+    /// Consumers may see it.
+    is_shown: bool,
+}
+
 /// Appends what is gathered and answers it, now or when it is flushed.
 pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Outgoing) {
     let began = broker.clock.elapsed();
@@ -46,10 +62,39 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     let refused = broker.append_from(who, &mut session.sends.batch).await.err();
     let is_durable = broker.store.journal().written().get() >= durable_after;
     let sends = &mut session.sends;
+    settle(broker, sends);
+    count(broker, sends);
+    if let Some(refusal) = &refused {
+        refuse_rest(broker, sends, refusal, is_oneway, out);
+    }
+    let Some(end) = sends.batch.landed().last().map(|record| record.end) else {
+        sends.clear();
+        return;
+    };
+    let is_shown = broker.store.confirmed().get() >= end.0;
+    let appended = Appended { end, began, durable_after, is_durable, is_shown };
+    if is_shown && sends.receipts.stage == Stage::Written {
+        answer_now(broker, session, &appended, out);
+    } else {
+        answer_later(broker, session, &appended, out).await;
+    }
+}
+
+/// Tells transactions and the window of repeated sends what became of theirs.
+fn settle(broker: &Broker, sends: &mut Sends) {
     let landed = sends.batch.landed();
     broker.transactions.settle(&broker.store, &mut sends.endings, landed);
-    let end = landed.last().map(|record| record.end);
-    for (_, counted) in sends.counts.drain(..).filter(|(records, _)| *records <= landed.len()) {
+    for receipt in &sends.receipts.list {
+        if let Some(claim) = &receipt.claim {
+            broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));
+        }
+    }
+}
+
+/// Counts what has landed.
+fn count(broker: &Broker, sends: &mut Sends) {
+    let landed = sends.batch.landed().len();
+    for (_, counted) in sends.counts.drain(..).filter(|(records, _)| *records <= landed) {
         match counted {
             Counted::Sent { topic, queue_id, message_type, messages, bytes } => {
                 broker.stats.sent(&topic, queue_id, message_type, messages, bytes);
@@ -62,71 +107,73 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
             Counted::Dead { group, topic } => broker.stats.sent_dead(&group, topic.name()),
         }
     }
-    for receipt in &sends.receipts.list {
-        if let Some(claim) = &receipt.claim {
-            broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));
-        }
-    }
+}
 
-    if let Some(refusal) = &refused {
-        broker.stats.put_times.failed(sends.batch.len() - landed.len());
-        // Records behind the last one that landed were not stored.
-        let settings = broker.settings.load();
-        for receipt in sends.receipts.list.iter().filter(|receipt| receipt.records.end > landed.len()) {
-            sends.receipts.refuse(receipt, refusal, &settings, out);
-            if is_oneway {
-                broker.unheard.note(refusal, broker.clock.now().0);
-            }
-        }
-        sends.receipts.list.retain(|receipt| receipt.records.end <= landed.len());
-    }
-    let Some(end) = end else {
-        sends.clear();
-        return;
-    };
-
+/// Refuses the records behind the last one that landed: they were not stored.
+fn refuse_rest(broker: &Broker, sends: &mut Sends, refusal: &Refusal, is_oneway: bool, out: &mut Outgoing) {
+    let landed = sends.batch.landed().len();
+    broker.stats.put_times.failed(sends.batch.len() - landed);
     let settings = broker.settings.load();
-    let (code, host) = (ResponseCode::Success, broker.advertised);
-    let answer = Answer { code, remark: None, is_stored: true, host, settings: &settings };
-    let is_shown = broker.store.confirmed().get() >= end.0;
-    if is_shown && sends.receipts.stage == Stage::Written {
-        broker.stats.put_times.stored(landed.len(), broker.clock.elapsed().saturating_sub(began));
-        let mut ids = std::mem::take(&mut sends.ids);
-        // A topic that was made for these is not written down yet.
-        let mut early = Outgoing::new();
-        for receipt in &sends.receipts.list {
-            let out = if is_durable { &mut *out } else { &mut early };
-            sends.receipts.reply(receipt, landed, &answer, &mut ids, out);
+    for receipt in sends.receipts.list.iter().filter(|receipt| receipt.records.end > landed) {
+        sends.receipts.refuse(receipt, refusal, &settings, out);
+        if is_oneway {
+            broker.unheard.note(refusal, broker.clock.now().0);
         }
-        sends.ids = ids;
-        broker.lite.arrived(sends.batch.light_queues());
-        broker.topics.light_lanes(sends.batch.light_queues(), &mut sends.lanes);
-        broker.hold.arrived(sends.lanes.iter(), &mut sends.woken);
-        let late = (!is_durable).then(|| {
-            let mut requests: Vec<ReplyTo> = sends.receipts.list.iter().map(|receipt| receipt.reply_to).collect();
-            // The parts of one request share its number.
-            requests.dedup();
-            Late::Refuse(requests)
-        });
-        sends.clear();
-        if let Some(late) = late {
-            session.owe(durable_after, early.take(), late);
-        }
-        return;
     }
+    sends.receipts.list.retain(|receipt| receipt.records.end <= landed);
+}
 
+/// What the answers to stored records say.
+fn success<'a>(broker: &Broker, settings: &'a BrokerSettings) -> Answer<'a> {
+    Answer { code: ResponseCode::Success, remark: None, is_stored: true, host: broker.advertised, settings }
+}
+
+/// Answers a burst that waits for nothing but, perhaps, the journal.
+fn answer_now(broker: &Broker, session: &mut Session, appended: &Appended, out: &mut Outgoing) {
+    let settings = broker.settings.load();
+    let (answer, sends) = (success(broker, &settings), &mut session.sends);
+    let landed = sends.batch.landed();
+    broker.stats.put_times.stored(landed.len(), broker.clock.elapsed().saturating_sub(appended.began));
+    let mut ids = std::mem::take(&mut sends.ids);
+    // A topic that was made for these is not written down yet.
+    let mut early = Outgoing::new();
+    for receipt in &sends.receipts.list {
+        let out = if appended.is_durable { &mut *out } else { &mut early };
+        sends.receipts.reply(receipt, landed, &answer, &mut ids, out);
+    }
+    sends.ids = ids;
+    broker.lite.arrived(sends.batch.light_queues());
+    broker.topics.light_lanes(sends.batch.light_queues(), &mut sends.lanes);
+    broker.hold.arrived(sends.lanes.iter(), &mut sends.woken);
+    let late = (!appended.is_durable).then(|| {
+        let mut requests: Vec<ReplyTo> = sends.receipts.list.iter().map(|receipt| receipt.reply_to).collect();
+        // The parts of one request share its number.
+        requests.dedup();
+        Late::Refuse(requests)
+    });
+    sends.clear();
+    if let Some(late) = late {
+        session.owe(appended.durable_after, early.take(), late);
+    }
+}
+
+/// Answers what waits for nothing, and hands on the burst for the rest.
+async fn answer_later(broker: &Broker, session: &mut Session, appended: &Appended, out: &mut Outgoing) {
+    let Appended { end, began, durable_after, is_durable, is_shown } = *appended;
+    let sends = &mut session.sends;
     let mut next = Stage::Written;
     if broker.store.written().get() >= end.0 {
         for receipt in sends.receipts.list.iter_mut().filter(|_| !is_durable) {
             receipt.stage = receipt.stage.max(Stage::Flushed);
         }
-        sends.receipts.reply_to(..=Stage::Written, landed, &answer, &mut sends.ids, out);
+        let settings = broker.settings.load();
+        let answer = success(broker, &settings);
+        sends.receipts.reply_to(..=Stage::Written, sends.batch.landed(), &answer, &mut sends.ids, out);
         // If nobody waits for an answer, consumers do.
         next = sends.receipts.next_stage(Stage::Flushed).unwrap_or(Stage::Replicated);
         broker.flush_for(&sends.receipts);
     }
-    drop(settings);
-    let (receipts, landed) = (sends.receipts.take(), landed.to_vec());
+    let (receipts, landed) = (sends.receipts.take(), sends.batch.landed().to_vec());
     let (mut lanes, mut light) = (std::mem::take(&mut sends.lanes), sends.batch.light_queues().to_vec());
     if is_shown {
         broker.lite.arrived(&light);
@@ -140,33 +187,15 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     let permit = permits.acquire_owned().await.ok();
     let sends = &session.sends;
     broker.limits.unflushed(sends.unflushed_max.saturating_sub(sends.unflushed.available_permits()));
-    broker.acknowledgements.begin(
-        broker,
-        Unflushed {
-            receipts,
-            landed,
-            lanes,
-            light,
-            end,
-            began,
-            next,
-            inbox: Arc::clone(&session.inbox),
-            _permit: permit,
-        },
-        durable_after,
-    );
+    let inbox = Arc::clone(&session.inbox);
+    let burst = Unflushed { receipts, landed, lanes, light, end, began, next, inbox, _permit: permit };
+    broker.acknowledgements.begin(broker, burst, durable_after);
 }
 
 /// Gives up what was gathered and is not appended, when the connection ends in the middle of a
 /// burst: others that want to send or end the same must not wait for it.
 pub(crate) fn give_up(broker: &Broker, sends: &mut Sends) {
-    let landed = sends.batch.landed();
-    broker.transactions.settle(&broker.store, &mut sends.endings, landed);
-    for receipt in &sends.receipts.list {
-        if let Some(claim) = &receipt.claim {
-            broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));
-        }
-    }
+    settle(broker, sends);
     sends.clear();
 }
 
@@ -187,6 +216,20 @@ pub(crate) fn check_fits(
     Err(Refusal::new(
         ResponseCode::MessageIllegal,
         format!("the message is illegal, {}", AppendError::TooLong { bytes, limit }),
+    ))
+}
+
+/// Refuses what a store that reports no error has not appended all the same: each answer names
+/// where its records came to lie.
+fn check_landed(batch: &RecordBatch) -> Result<(), Refusal> {
+    if batch.is_appended() {
+        return Ok(());
+    }
+    let (expected, found) = (batch.len(), batch.landed().len());
+    tracing::error!(expected, found, "the store says that records are appended, and they are not");
+    Err(Refusal::new(
+        ResponseCode::SystemError,
+        format!("the message is not stored: {found} of {expected} records of its batch were appended"),
     ))
 }
 
@@ -274,7 +317,7 @@ impl Broker {
             let error = match self.store.append(batch, self.clock.now()) {
                 Ok(()) => {
                     self.limits.has_room();
-                    return Ok(());
+                    return check_landed(batch);
                 }
                 Err(error) => error,
             };
@@ -338,5 +381,25 @@ impl Broker {
                 ));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::queue_log::{QueueLogOptions, QueueLogs};
+
+    use super::*;
+
+    #[test]
+    fn a_batch_of_which_a_record_has_not_landed_is_refused_with_both_numbers() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = Arc::new(disk::RealDisk);
+        let (queues, _) = QueueLogs::open(dir.path(), QueueLogOptions::default(), disk).unwrap();
+        let mut batch = RecordBatch::new();
+        assert_eq!(check_landed(&batch), Ok(()));
+        batch.push(&queues.get_or_create("Orders", 0), TagsCode::Code(0), |out| out.push(0));
+        let refusal = check_landed(&batch).unwrap_err();
+        assert_eq!(refusal.code, ResponseCode::SystemError);
+        assert!(refusal.remark.contains("0 of 1 records"), "{}", refusal.remark);
     }
 }

@@ -1,6 +1,7 @@
 //! Opening a store: locks, recovers, and starts.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
@@ -21,12 +22,12 @@ use crate::commit_log::CommitLog;
 use crate::cut::Cut;
 use crate::deleted::Deleted;
 use crate::error::StoreError;
-use crate::governor::{ColdPages, Governor};
+use crate::governor::{ColdPages, Governor, Shares};
 use crate::index::{KeyIndex, LogNow};
 use crate::lock::{AbortFile, StoreLock};
 use crate::options::{FlushMode, StoreEnv, StoreOptions};
 use crate::queue_log::{QueueLogOptions, QueueLogs};
-use crate::recovery::{self, Before, End, Recovered, Unfinished, Went};
+use crate::recovery::{self, Before, End, LogFiles, Recovered, Unfinished, Went};
 use crate::resume::{self, Mark, Resume};
 use crate::rocksdb;
 use crate::stage::Confirmed;
@@ -43,11 +44,7 @@ impl Store {
         let lock = folders(&options, &*disk)?;
         rocksdb::refuse(&*disk, &root, &options.queue_dir)?;
         let mut found = Recovered::default();
-        let unsynced = Unsynced::find(&root, &disk).map_err(|source| StoreError::Disk {
-            doing: "read",
-            path: Unsynced::path(&root),
-            source,
-        })?;
+        let unsynced = Unsynced::find(&root, &disk).map_err(failed("read", &Unsynced::path(&root)))?;
         let disk = unsynced.watched();
         let cut = Cut::begin(&options, &disk, &mut found)?;
         let (abort, is_abort_there) = AbortFile::find(&root, &disk);
@@ -58,41 +55,17 @@ impl Store {
         let index_dir = options.index.as_ref().map(|index| index.dir.as_path());
         let files_again =
             if has_failed_sync { again::write_files(&root, index_dir, &*disk, &mut found.findings)? } else { 0 };
-        let sync = options.flush.journal_sync(options.flush_interval);
-        let journal_options = JournalOptions { sync, ..options.journal.clone() };
-        let journal_dir = root.join("journal");
         let (mut checkpoint, marks) = Checkpoint::open(&*disk, &root)?;
-        if checkpoint.knows_journal() && !journal::expect(&journal_dir, &*disk)? {
-            let what = format!("{} is not there, and the store had one: {}", journal_dir.display(), journal::WITHOUT);
-            found.findings.push(what);
-        }
-        let journal =
-            Journal::open_with(&journal_dir, journal_options, clock.clone(), Arc::clone(&disk), buggify.clone())?;
-        found.findings.extend(journal.findings().iter().cloned());
-        let shares = options.governor.as_ref().map(|governor| governor.shares);
-        let governor_bell = Arc::new(Bell::default());
-        let is_exact = shares.is_some_and(|shares| shares.ahead < prepare::WINDOW_MAX);
-        let cold = shares.map(|shares| shares.cold);
-        let cold_pages = Arc::new(ColdPages::new(cold, is_exact, Arc::clone(&governor_bell)));
-        let file_pages = shares.map(|shares| Arc::new(FilePages::new(shares.files, &disk)));
-        // What is neither log nor journal.
-        let files_disk = file_pages.as_ref().map_or_else(|| Arc::clone(&disk), |pages| governed(&disk, pages));
-        let queue_options = QueueLogOptions {
-            file_bytes: options.queue_file_bytes,
-            batch_dir: Some(root.join("batchconsumequeue")),
-            batch_file_bytes: options.batch_queue_file_bytes,
-            descriptors: options.queue_descriptors_max,
-            buffered_bytes: options.queue_buffered_bytes,
-            buggify: buggify.clone(),
-            ..QueueLogOptions::default()
-        };
-        let (queues, loaded) = QueueLogs::open(&options.queue_dir, queue_options, Arc::clone(&files_disk))?;
+        let journal = open_journal(&options, &clock, &disk, &buggify, &checkpoint, &mut found)?;
+        let memory = Memory::new(&options, &disk);
+        let queue_options = queue_options(&options, &buggify);
+        let (queues, loaded) = QueueLogs::open(&options.queue_dir, queue_options, Arc::clone(&memory.files_disk))?;
         let closed = Closed::recall(&journal).filter(|_| cut.is_none());
         let went = Went {
             known_end: queues.max_log_end().0.max(closed.map_or(0, |closed| closed.end)),
             closed_end: closed.filter(|_| !was_abnormal).map_or(0, |closed| closed.end),
         };
-        let mut files = recovery::open_segments(&options, &disk, &cold_pages, went, &mut found)?;
+        let mut files = recovery::open_segments(&options, &disk, &memory.cold_pages, went, &mut found)?;
         found.findings.extend(loaded.findings);
         let deleted = Deleted::recall(&journal);
         let batch_topics = options.batch_topics.map(|batch_topics| batch_topics(&journal)).unwrap_or_default();
@@ -115,7 +88,7 @@ impl Store {
             unfinished: Unfinished { abort: &abort, checkpoint: &checkpoint, resume: &resume },
             has_failed_sync,
         };
-        let end = recovery::recover(&mut files, &queues, &before, &options, &disk, &cold_pages, &mut found)?;
+        let end = recovery::recover(&mut files, &queues, &before, &options, &disk, &memory.cold_pages, &mut found)?;
         if was_abnormal && end.noted.is_none() {
             queues.clear_behind(&loaded.with_remains)?;
         }
@@ -131,73 +104,28 @@ impl Store {
                 .push(format!("after a failed sync, {bytes} bytes were written again and are on the device: {what}"));
         }
         let log_now = LogNow { min: files.segments[0].base(), end: end.at, was_abnormal };
-        let open_index = |options| KeyIndex::open(options, &files_disk, &journal, log_now, &mut found.findings);
+        let open_index = |options| KeyIndex::open(options, &memory.files_disk, &journal, log_now, &mut found.findings);
         let index = options.index.as_ref().map(open_index).transpose()?;
-        // Appends go on there; what is full may lie on a device that cannot be written.
-        if let Some(tail) = files.segments.iter().find(|segment| segment.holds(end.at) && segment.is_read_only()) {
-            return Err(StoreError::Disk {
-                doing: "append to",
-                path: tail.path().to_owned(),
-                source: std::io::ErrorKind::ReadOnlyFilesystem.into(),
-            });
-        }
-        let segment_bytes = files.segment_bytes;
-        let log = CommitLog::new(files.segments, segment_bytes, end.at, end.last_timestamp).ok_or_else(|| {
-            StoreError::Malformed {
-                path: options.log_dirs.first().to_owned(),
-                why: format!("no file holds the log's end {}", end.at),
-            }
-        })?;
-        let log = match options.pool {
-            None => log,
-            Some(pool) => log.with_pool(pool),
-        };
-        if cold_pages.is_bounded()
-            && !is_exact
-            && let Some(tail) = log.segment_at(end.at)
-        {
-            // Appends go on there.
-            tail.touch_around(end.at);
-        }
-        // What the process before us left in memory of the newest stretch is of use still. What it left below and the device has not yet is
-        // dropped once it is there.
-        let kept_from = shares.map_or(0, |shares| end.at.saturating_sub(shares.hot));
-        cold_pages.keep_from(kept_from);
-        let governor = options.governor.clone().zip(file_pages);
-        let governor = governor.map(|(options, pages)| Governor::new(options, pages, kept_from));
-        let shared = Shared::new(options, clock, disk, log, queues, index, &end);
-        let shared = Arc::new(Shared { resume, cold_pages, governor, governor_bell, files_disk, buggify, ..shared });
-        shared.queues.begin_to_count_ends(end.at)?;
-        let noted_in = Arc::downgrade(&shared);
-        shared.queues.before_removal(move || {
-            noted_in.upgrade().inspect(|shared| shared.resume.forget_ends());
-        });
+        let log = open_log(&options, files, &end, &memory)?;
+        let shared = share(Shared::new(options, clock, disk, log, queues, index, &end), memory, resume, buggify, &end)?;
         let log = Arc::downgrade(&shared);
         journal.count_beside(Box::new(move || log.upgrade().map_or(0, |shared| shared.log.end.get())));
-        // So that the first message finds room. A start without any would be taken for one that worked, where there is nothing to be read either.
-        if !prepare::prepare_to(&shared, end.at + prepare::WINDOW_MIN) {
-            let reason = shared.no_room.lock().clone();
-            match reason {
-                Some(reason) if end.at == shared.log.min() => return Err(reason.into()),
-                Some(reason) => found.not_mended.push(format!("messages are read, and none is taken: {reason}")),
-                None => {}
-            }
-        }
+        make_first_room(&shared, end.at, &mut found)?;
         abort.raise()?;
         shared.resume.begin(abort.path(), end.noted);
         // Without its name on the device, a loss of power would look like a clean stop.
-        shared.disk.sync_dir(&root).map_err(|source| StoreError::Disk { doing: "sync", path: root.clone(), source })?;
+        shared.disk.sync_dir(&root).map_err(failed("sync", &root))?;
         checkpoint.note_journal()?;
         if let Some(cut) = cut {
             found.cut_off = Some(cut.end(&mut checkpoint, marks.as_ref(), &end, &journal)?);
         }
         unsynced.clear();
-        let (cold, mut threads) =
-            ColdReads::start("cold", shared.options.cold_read_threads, shared.options.cold_reads_max)?;
-        let (filters, filter_threads) = ColdReads::start("filter", 1, shared.options.cold_reads_max)?;
+        let StoreOptions { cold_read_threads, cold_reads_max, .. } = shared.options;
+        let (cold, mut threads) = ColdReads::start("cold", cold_read_threads, cold_reads_max)?;
+        let (filters, filter_threads) = ColdReads::start("filter", 1, cold_reads_max)?;
         threads.extend(filter_threads);
         let store = Arc::new(Store {
-            shared: Arc::clone(&shared),
+            shared,
             journal: Arc::new(journal),
             cold,
             filters,
@@ -213,6 +141,128 @@ impl Store {
         store.start_threads()?;
         Ok((store, found))
     }
+}
+
+/// Opens the journal, and says what it found.
+fn open_journal(
+    options: &StoreOptions,
+    clock: &Clock,
+    disk: &Arc<dyn Disk>,
+    buggify: &Buggify,
+    checkpoint: &Checkpoint,
+    found: &mut Recovered,
+) -> Result<Journal, StoreError> {
+    let dir = options.root.join("journal");
+    if checkpoint.knows_journal() && !journal::expect(&dir, &**disk)? {
+        let what = format!("{} is not there, and the store had one: {}", dir.display(), journal::WITHOUT);
+        found.findings.push(what);
+    }
+    let sync = options.flush.journal_sync(options.flush_interval);
+    let journal_options = JournalOptions { sync, ..options.journal.clone() };
+    let journal = Journal::open_with(&dir, journal_options, clock.clone(), Arc::clone(disk), buggify.clone())?;
+    found.findings.extend(journal.findings().iter().cloned());
+    Ok(journal)
+}
+
+fn queue_options(options: &StoreOptions, buggify: &Buggify) -> QueueLogOptions {
+    QueueLogOptions {
+        file_bytes: options.queue_file_bytes,
+        batch_dir: Some(options.root.join("batchconsumequeue")),
+        batch_file_bytes: options.batch_queue_file_bytes,
+        descriptors: options.queue_descriptors_max,
+        buffered_bytes: options.queue_buffered_bytes,
+        buggify: buggify.clone(),
+        ..QueueLogOptions::default()
+    }
+}
+
+/// Where pages of the store's files are accounted for, if memory is governed.
+struct Memory {
+    shares: Option<Shares>,
+    bell: Arc<Bell>,
+    cold_pages: Arc<ColdPages>,
+    file_pages: Option<Arc<FilePages>>,
+    /// For what is neither log nor journal.
+    files_disk: Arc<dyn Disk>,
+}
+
+impl Memory {
+    fn new(options: &StoreOptions, disk: &Arc<dyn Disk>) -> Memory {
+        let shares = options.governor.as_ref().map(|governor| governor.shares);
+        let bell = Arc::new(Bell::default());
+        let is_exact = shares.is_some_and(|shares| shares.ahead < prepare::WINDOW_MAX);
+        let cold_pages = Arc::new(ColdPages::new(shares.map(|shares| shares.cold), is_exact, Arc::clone(&bell)));
+        let file_pages = shares.map(|shares| Arc::new(FilePages::new(shares.files, disk)));
+        let files_disk = file_pages.as_ref().map_or_else(|| Arc::clone(disk), |pages| governed(disk, pages));
+        Memory { shares, bell, cold_pages, file_pages, files_disk }
+    }
+}
+
+/// The log, to be appended to from its end on.
+fn open_log(options: &StoreOptions, files: LogFiles, end: &End, memory: &Memory) -> Result<CommitLog, StoreError> {
+    // What is full may lie on a device that cannot be written.
+    if let Some(tail) = files.segments.iter().find(|segment| segment.holds(end.at) && segment.is_read_only()) {
+        return Err(StoreError::Disk {
+            doing: "append to",
+            path: tail.path().to_owned(),
+            source: io::ErrorKind::ReadOnlyFilesystem.into(),
+        });
+    }
+    let log = CommitLog::new(files.segments, files.segment_bytes, end.at, end.last_timestamp).ok_or_else(|| {
+        StoreError::Malformed {
+            path: options.log_dirs.first().to_owned(),
+            why: format!("no file holds the log's end {}", end.at),
+        }
+    })?;
+    let log = match options.pool {
+        None => log,
+        Some(pool) => log.with_pool(pool),
+    };
+    if memory.cold_pages.is_bounded()
+        && !memory.cold_pages.is_exact()
+        && let Some(tail) = log.segment_at(end.at)
+    {
+        tail.touch_around(end.at);
+    }
+    Ok(log)
+}
+
+/// Adds to what the threads share where memory is accounted for, and how far queues are known to be written.
+fn share(
+    shared: Shared,
+    memory: Memory,
+    resume: Resume,
+    buggify: Buggify,
+    end: &End,
+) -> Result<Arc<Shared>, StoreError> {
+    let Memory { shares, bell, cold_pages, file_pages, files_disk } = memory;
+    // What the process before us left in memory of the newest stretch is of use still. What it left below and the device has not yet is
+    // dropped once it is there.
+    let kept_from = shares.map_or(0, |shares| end.at.saturating_sub(shares.hot));
+    cold_pages.keep_from(kept_from);
+    let governor = shared.options.governor.clone().zip(file_pages);
+    let governor = governor.map(|(options, pages)| Governor::new(options, pages, kept_from));
+    let shared = Arc::new(Shared { resume, cold_pages, governor, governor_bell: bell, files_disk, buggify, ..shared });
+    shared.queues.begin_to_count_ends(end.at)?;
+    let noted_in = Arc::downgrade(&shared);
+    shared.queues.before_removal(move || {
+        noted_in.upgrade().inspect(|shared| shared.resume.forget_ends());
+    });
+    Ok(shared)
+}
+
+/// Makes room for the first message. A start without any would be taken for one that worked, where there is nothing to be read either.
+fn make_first_room(shared: &Arc<Shared>, end: u64, found: &mut Recovered) -> Result<(), StoreError> {
+    if prepare::prepare_to(shared, end + prepare::WINDOW_MIN) {
+        return Ok(());
+    }
+    let reason = shared.no_room.lock().clone();
+    match reason {
+        Some(reason) if end == shared.log.min() => return Err(reason.into()),
+        Some(reason) => found.not_mended.push(format!("messages are read, and none is taken: {reason}")),
+        None => {}
+    }
+    Ok(())
 }
 
 impl Shared {
@@ -280,13 +330,14 @@ fn queues_are_beside(options: &StoreOptions, disk: &dyn Disk) -> bool {
     is_beside(&options.queue_dir) && (disk.device(&batches).is_err() || is_beside(&batches))
 }
 
+fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError + use<> {
+    let path = path.to_owned();
+    move |source| StoreError::Disk { doing, path, source }
+}
+
 /// Makes the folders, and locks the store.
 fn folders(options: &StoreOptions, disk: &dyn Disk) -> Result<StoreLock, StoreError> {
     let root = &*options.root;
-    let failed = |doing, path: &Path| {
-        let path = path.to_owned();
-        move |source| StoreError::Disk { doing, path, source }
-    };
     let is_new = disk.list(root).is_ok_and(|entries| entries.is_empty());
     // Where names of folders are made, those above ours included.
     let mut parents = BTreeSet::new();

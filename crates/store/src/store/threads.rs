@@ -1,7 +1,7 @@
 //! The threads `queues` and `checkpoint`, and the end of all of them.
 
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use disk::{turns, worker};
@@ -40,6 +40,72 @@ fn await_deletions_unless_stopped(shared: &Shared, journal: &Journal) {
     }
 }
 
+/// The thread `queues`: writes units to their files, and calls for the check-point.
+fn run_queues(shared: &Shared, store: &Weak<Store>) {
+    let (mut is_idle, mut pending_before) = (false, 0);
+    while !shared.is_stopping() {
+        shared.queues_rest.store(is_idle, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        // Whoever appends calls `flush`, which calls us.
+        let is_resting = is_idle && shared.queues.pending_bytes() == 0;
+        shared.queues.wait_until_wanted(if is_resting { QUEUES_REST } else { QUEUES_INTERVAL });
+        let Some(store) = store.upgrade() else { return };
+        let had_work = shared.queues.pending_bytes() > 0
+            || shared.queues.deleted_up_to().is_some()
+            || store.checkpointed() < store.last_timestamp();
+        store.await_deletions(Duration::ZERO);
+        let failed = store.write_units(&mut pending_before).err();
+        say_unwritten(shared, failed.as_ref());
+        if shared.flushed_timestamp.load(Ordering::Acquire) > store.checkpointed() {
+            shared.checkpoint_wanted.store(true, Ordering::SeqCst);
+            shared.checkpoint_bell.call();
+        }
+        // The second time without work, queues have given their memory back.
+        is_idle = !had_work;
+    }
+}
+
+/// Keeps why units cannot be written, for appends and operators, and says when that begins and ends.
+fn say_unwritten(shared: &Shared, error: Option<&QueueError>) {
+    let failed = error.map(|error| with_remedy(&*shared.disk, &shared.options.queue_dir, error));
+    let before = std::mem::replace(&mut *shared.unwritten_queues.lock(), failed.clone());
+    match (before, failed) {
+        // The units stay in memory and are tried again; the log has them in any case.
+        (None, Some(error)) => warn!(error, "consume queues cannot be written"),
+        (Some(_), None) => info!("consume queues are written again"),
+        (None, None) | (Some(_), Some(_)) => {}
+    }
+}
+
+/// The thread `checkpoint`: brings the queues to the device, and moves the check-point.
+fn run_checkpoint(shared: &Shared, store: &Weak<Store>, journal: &Weak<Journal>) {
+    let (mut has_failed, mut keeps_marks, mut trimmed_to) = (false, false, shared.log.min());
+    while !shared.is_stopping() {
+        shared
+            .checkpoint_bell
+            .wait(None, || shared.is_stopping() || shared.checkpoint_wanted.swap(false, Ordering::SeqCst));
+        if let Some(journal) = journal.upgrade() {
+            await_deletions_unless_stopped(shared, &journal);
+        }
+        let Some(store) = store.upgrade() else { return };
+        store.trim_deletions(&mut trimmed_to, &mut keeps_marks);
+        let moved = store.move_checkpoint(false);
+        drop(store);
+        // The ring of a stop may have been answered before the move.
+        if let Ok(true) = moved
+            && !shared.is_stopping()
+        {
+            shared.checkpoint_bell.rest(WHOLE_SYNC_REST);
+        }
+        if let Err(error) = &moved
+            && !has_failed
+        {
+            warn!(%error, "the check-point cannot move: a start after a crash will read more of the log");
+        }
+        has_failed = moved.is_err();
+    }
+}
+
 impl Store {
     pub(super) fn start_threads(self: &Arc<Store>) -> Result<(), StoreError> {
         let mut threads = self.threads.lock();
@@ -66,98 +132,52 @@ impl Store {
             })?);
         }
         // The thread must not keep the store alive, or nobody could drop it.
-        let store = Arc::downgrade(self);
-        let shared = Arc::clone(&self.shared);
-        threads.push(worker::spawn("queues", move || {
-            let (mut is_idle, mut pending_before) = (false, 0);
-            while !shared.is_stopping() {
-                shared.queues_rest.store(is_idle, Ordering::SeqCst);
-                fence(Ordering::SeqCst);
-                // Whoever appends calls `flush`, which calls us.
-                let is_resting = is_idle && shared.queues.pending_bytes() == 0;
-                shared.queues.wait_until_wanted(if is_resting { QUEUES_REST } else { QUEUES_INTERVAL });
-                let Some(store) = store.upgrade() else { return };
-                let had_work = shared.queues.pending_bytes() > 0
-                    || shared.queues.deleted_up_to().is_some()
-                    || store.checkpointed() < store.last_timestamp();
-                store.await_deletions(Duration::ZERO);
-                let mark = Mark { written: shared.log.end.get(), flushed: shared.flushed.get(), ends: None };
-                shared.queues.count_ends_below(mark.written);
-                let is_note_due = mark.written - shared.resume.noted() >= shared.options.recovery.note_bytes;
-                // Queues at rest are written to the end.
-                let pending = shared.queues.pending_bytes();
-                let is_all = pending <= pending_before || is_note_due;
-                let flushed = if is_all { shared.queues.flush_all() } else { shared.queues.flush_gathered() };
-                pending_before = shared.queues.pending_bytes();
-                match flushed {
-                    // Due or not: that queues are written costs much more than the note.
-                    Ok(Flushed::All) if mark.written > shared.resume.noted() => {
-                        // The log may have come further on the device while queues were written.
-                        let ends = Some(shared.queues.counted_ends());
-                        shared.resume.note(Mark { flushed: shared.flushed.get(), ends, ..mark });
-                    }
-                    Ok(_) | Err(_) => shared.resume.flushed_to(mark.flushed, 1),
-                }
-                let queue_dir = &shared.options.queue_dir;
-                let failed = flushed.err().map(|error| with_remedy(&*shared.disk, queue_dir, &error));
-                let before = std::mem::replace(&mut *shared.unwritten_queues.lock(), failed.clone());
-                match (before, failed) {
-                    // The units stay in memory and are tried again; the log has them in any case.
-                    (None, Some(error)) => warn!(error, "consume queues cannot be written"),
-                    (Some(_), None) => info!("consume queues are written again"),
-                    (None, None) | (Some(_), Some(_)) => {}
-                }
-                if shared.flushed_timestamp.load(Ordering::Acquire) > store.checkpointed() {
-                    shared.checkpoint_wanted.store(true, Ordering::SeqCst);
-                    shared.checkpoint_bell.call();
-                }
-                // The second time without work, queues have given their memory back.
-                is_idle = !had_work;
-            }
-        })?);
-        let store = Arc::downgrade(self);
+        let (shared, store) = (Arc::clone(&self.shared), Arc::downgrade(self));
+        threads.push(worker::spawn("queues", move || run_queues(&shared, &store))?);
         // Not held while there is nothing to do, so that it is closed before whoever drops the store gives its lock back.
-        let (shared, journal) = (Arc::clone(&self.shared), Arc::downgrade(&self.journal));
-        threads.push(worker::spawn("checkpoint", move || {
-            let (mut has_failed, mut keeps_marks, mut trimmed_to) = (false, false, shared.log.min());
-            while !shared.is_stopping() {
-                shared
-                    .checkpoint_bell
-                    .wait(None, || shared.is_stopping() || shared.checkpoint_wanted.swap(false, Ordering::SeqCst));
-                if let Some(journal) = journal.upgrade() {
-                    await_deletions_unless_stopped(&shared, &journal);
-                }
-                let Some(store) = store.upgrade() else { return };
-                let min = shared.log.min();
-                if min > trimmed_to {
-                    let forgotten = store.forget_deletions(min);
-                    match &forgotten {
-                        Ok(()) => trimmed_to = min,
-                        Err(_) if keeps_marks => {}
-                        Err(error) => {
-                            warn!(%error, "where deleted topics ended is kept for longer than it is needed");
-                        }
-                    }
-                    // Tried again each time, and said once.
-                    keeps_marks = forgotten.is_err();
-                }
-                let moved = store.move_checkpoint(false);
-                drop(store);
-                // The ring of a stop may have been answered before the move.
-                if let Ok(true) = moved
-                    && !shared.is_stopping()
-                {
-                    shared.checkpoint_bell.rest(WHOLE_SYNC_REST);
-                }
-                if let Err(error) = &moved
-                    && !has_failed
-                {
-                    warn!(%error, "the check-point cannot move: a start after a crash will read more of the log");
-                }
-                has_failed = moved.is_err();
-            }
-        })?);
+        let (shared, store) = (Arc::clone(&self.shared), Arc::downgrade(self));
+        let journal = Arc::downgrade(&self.journal);
+        threads.push(worker::spawn("checkpoint", move || run_checkpoint(&shared, &store, &journal))?);
         Ok(())
+    }
+
+    /// Writes units that are only in memory to their files: all of them if no more have come since `pending_before`, bytes, or a note of how far
+    /// the queues are is due; otherwise those that have gathered.
+    fn write_units(&self, pending_before: &mut u64) -> Result<Flushed, QueueError> {
+        let Shared { queues, resume, options, log, flushed: on_device, .. } = &*self.shared;
+        let mark = Mark { written: log.end.get(), flushed: on_device.get(), ends: None };
+        queues.count_ends_below(mark.written);
+        let is_note_due = mark.written - resume.noted() >= options.recovery.note_bytes;
+        // Queues at rest are written to the end.
+        let is_all = queues.pending_bytes() <= *pending_before || is_note_due;
+        let flushed = if is_all { queues.flush_all() } else { queues.flush_gathered() };
+        *pending_before = queues.pending_bytes();
+        match flushed {
+            // Due or not: that queues are written costs much more than the note.
+            Ok(Flushed::All) if mark.written > resume.noted() => {
+                // The log may have come further on the device while queues were written.
+                let ends = Some(queues.counted_ends());
+                resume.note(Mark { flushed: on_device.get(), ends, ..mark });
+            }
+            Ok(_) | Err(_) => resume.flushed_to(mark.flushed, 1),
+        }
+        flushed
+    }
+
+    /// Drops the marks of deleted topics below the log's beginning, if that has moved since `trimmed_to`. What fails is tried again each time, and
+    /// said once: `has_failed`.
+    fn trim_deletions(&self, trimmed_to: &mut u64, has_failed: &mut bool) {
+        let min = self.shared.log.min();
+        if min <= *trimmed_to {
+            return;
+        }
+        let forgotten = self.forget_deletions(min);
+        match &forgotten {
+            Ok(()) => *trimmed_to = min,
+            Err(_) if *has_failed => {}
+            Err(error) => warn!(%error, "where deleted topics ended is kept for longer than it is needed"),
+        }
+        *has_failed = forgotten.is_err();
     }
 
     /// Drops the marks of deleted topics that the log, from `min` on, has nothing of any more. As long as a loss of power may bring a file back that

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use disk::invariant;
 use hashbrown::{Equivalent, HashMap};
 
 /// Messages of one pop. Apache's bit map has so many bits.
@@ -117,6 +118,10 @@ impl Lease {
     /// As the journal keeps it: until (8 bytes), revive queue (2), suspended (1), count (1), open messages (4), and distances (4 each)
     /// unless the messages follow each other. Numbers are big-endian.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        let (count, messages_max) = (u64::from(self.count), LEASE_MESSAGES_MAX as u64);
+        invariant::not_above("messages of a lease", messages_max, count);
+        let beyond = u64::from(self.left) >> count;
+        invariant::equal("bits of a lease beyond its messages", 0, beyond);
         out.extend_from_slice(&self.until.to_be_bytes());
         out.extend_from_slice(&self.revive_qid.to_be_bytes());
         out.extend_from_slice(&[u8::from(self.is_suspended), self.count]);

@@ -2,6 +2,7 @@ use super::*;
 use hashbrown::HashSet;
 use proptest::collection::vec;
 use proptest::prelude::*;
+use testing::ending::ends_process;
 
 const QUEUE: PopQueue = PopQueue(1);
 
@@ -463,4 +464,16 @@ proptest! {
         known.extend(numbers(&unanswered));
         prop_assert_eq!(known.len(), world.sent as usize);
     }
+}
+
+#[test]
+fn a_lease_with_bits_of_messages_that_it_has_not_ends_the_process_before_it_is_written() {
+    let write = |lease: &Lease| lease.write(&mut Vec::new());
+    for messages in [1, 31, 32] {
+        let lease = Lease::new(0, &(0..messages).collect::<Vec<_>>(), 100, 3).unwrap();
+        assert!(!ends_process(|| write(&lease)));
+    }
+    let lease = Lease::new(0, &[0, 1, 2], 100, 3).unwrap();
+    assert!(ends_process(|| write(&Lease { left: 0b1111, ..lease.clone() })));
+    assert!(ends_process(|| write(&Lease { count: 33, ..lease.clone() })));
 }
