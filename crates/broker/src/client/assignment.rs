@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use config::BrokerSettings;
 use net::{Outgoing, Request};
 use protocol::body::{
     MessageModel, MessageQueue, MessageQueueAssignment, MessageRequestMode, QueryAssignment, QueryAssignmentReply,
@@ -19,6 +20,7 @@ use crate::inbox::Errand;
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
 use crate::state::routes::Waiter;
+use crate::state::topics::Topics;
 
 /// How queues are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,77 +58,98 @@ impl Strategy {
 }
 
 /// 400: which queues are mine?
-///
-/// A topic may lie on several brokers, and the client asks only one of them; so the queues come from the name servers, unless there are
-/// none. Asking them takes a while: one task a topic does it, and the answer is laid into the inboxes of all clients that wait for it.
 pub(crate) fn query(
     broker: &Broker,
     session: &mut Session,
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    let asked: QueryAssignment = body(request)?;
-    if !broker.settings.load().server_load_balancer_enable {
-        let remark = "server load balancer is off (serverLoadBalancerEnable=false)";
-        return Err(Refusal::new(ResponseCode::SystemError, remark));
-    }
-    let strategy = Strategy::named(asked.strategy_name.as_deref())?;
-    let mode = broker.pops.modes.of(&broker.settings.load(), &asked.consumer_group, &asked.topic);
-    let ids = broker.clients.consumers(&asked.consumer_group).map(|group| group.client_ids()).unwrap_or_default();
-    let now = broker.clock.now();
-    if broker.registry.addresses().next().is_none() {
-        reply_json(request, out, &divide(mode, &asked, strategy, &ids, &own_queues(broker, &asked.topic)));
-        return Ok(());
-    }
-    if let Some(queues) = broker.routes.fresh(&asked.topic, now) {
-        reply_json(request, out, &divide(mode, &asked, strategy, &ids, &queues));
-        return Ok(());
-    }
-    let own = own_queues(broker, &asked.topic);
-    let (inbox, reply_to, topic) = (Arc::clone(&session.inbox), request.reply_to(), asked.topic.clone());
+    let (inbox, reply_to) = (Arc::clone(&session.inbox), request.reply_to());
     // Through the inbox, which loses no reply: without one the client would keep the queues that it has.
-    let waiter: Waiter = Box::new(move |found| {
+    let later = move |division: Division, queues: Arc<Vec<MessageQueue>>| {
         inbox.push(Errand::then(move |_, _, out| {
-            let reply = divide(mode, &asked, strategy, &ids, found.as_deref().unwrap_or(&own));
-            out.reply(reply_to, ResponseCode::Success, None, &(), &fastjson::to_vec(&reply, Dialect::FastJson));
+            let reply = fastjson::to_vec(&division.of(&queues), Dialect::FastJson);
+            out.reply(reply_to, ResponseCode::Success, None, &(), &reply);
         }));
-    });
-    let has_to_ask = broker.routes.join(&topic, waiter);
-    if has_to_ask.map_err(|error| Refusal::busy(error, SOON))? {
-        tokio::spawn(Arc::clone(&broker.routes).ask(Arc::clone(&broker.registry), topic, now));
+    };
+    if let Some(reply) = assign(broker, body(request)?, later)? {
+        reply_json(request, out, &reply);
     }
     Ok(())
 }
 
-/// The answer, by the mode that is set for the group and the topic.
-fn divide(
-    mode: (MessageRequestMode, i32),
-    asked: &QueryAssignment,
-    strategy: Strategy,
-    ids: &[String],
-    queues: &[MessageQueue],
-) -> QueryAssignmentReply {
-    if ids.is_empty() && asked.message_model == MessageModel::Clustering {
-        // The group's heartbeats are still to come. As in Apache.
-        return QueryAssignmentReply { message_queue_assignments: None };
+/// The queues that a client is to consume. `None` if name servers have to be asked: `later` gets the topic's queues then.
+///
+/// A topic may lie on several brokers, and the client asks only one of them; so the queues come from the name servers, unless there are
+/// none. Asking them takes a while: one task a topic does it, for all clients that wait for it.
+pub(crate) fn assign(
+    broker: &Broker,
+    order: QueryAssignment,
+    later: impl FnOnce(Division, Arc<Vec<MessageQueue>>) + Send + 'static,
+) -> Result<Option<QueryAssignmentReply>, Refusal> {
+    let settings = broker.settings.load();
+    if !settings.server_load_balancer_enable {
+        let remark = "server load balancer is off (serverLoadBalancerEnable=false)";
+        return Err(Refusal::new(ResponseCode::SystemError, remark));
     }
-    let (mode, sharers) = mode;
-    let mine: Vec<MessageQueue> = match asked.message_model {
-        MessageModel::Broadcasting => queues.to_vec(),
-        MessageModel::Clustering if mode == MessageRequestMode::Pop => {
-            let at = ids.iter().position(|id| *id == asked.client_id);
-            share_pops(strategy, queues, ids.len(), at, sharers)
+    let strategy = Strategy::named(order.strategy_name.as_deref())?;
+    let mode = broker.pops.modes.of(&settings, &order.consumer_group, &order.topic);
+    let ids = broker.clients.consumers(&order.consumer_group).map(|group| group.client_ids()).unwrap_or_default();
+    let division = Division { order, strategy, mode, ids };
+    let (topic, now) = (division.order.topic.clone(), broker.clock.now());
+    let own = || own_queues(&settings, &broker.topics, &topic);
+    if broker.registry.addresses().next().is_none() {
+        return Ok(Some(division.of(&own())));
+    }
+    if let Some(queues) = broker.routes.fresh(&topic, now) {
+        return Ok(Some(division.of(&queues)));
+    }
+    let own = own();
+    let waiter: Waiter = Box::new(move |found| later(division, found.unwrap_or_else(|| Arc::new(own))));
+    let has_to_ask = broker.routes.join(&topic, waiter);
+    if has_to_ask.map_err(|error| Refusal::busy(error, SOON))? {
+        tokio::spawn(Arc::clone(&broker.routes).ask(Arc::clone(&broker.registry), topic, now));
+    }
+    Ok(None)
+}
+
+/// How the queues of a topic are divided, whatever they are.
+pub(crate) struct Division {
+    order: QueryAssignment,
+    strategy: Strategy,
+    /// How the group consumes the topic, and how many members share a queue.
+    mode: (MessageRequestMode, i32),
+    /// The members of the group, sorted.
+    ids: Vec<String>,
+}
+
+impl Division {
+    /// The client's part of these queues.
+    pub(crate) fn of(&self, queues: &[MessageQueue]) -> QueryAssignmentReply {
+        let &Division { order: ref asked, strategy, mode: (mode, sharers), ref ids } = self;
+        if ids.is_empty() && asked.message_model == MessageModel::Clustering {
+            // The group's heartbeats are still to come. As in Apache.
+            return QueryAssignmentReply { message_queue_assignments: None };
         }
-        MessageModel::Clustering => {
-            // A client that has not sent a heartbeat yet has no share; it asks again.
-            let share =
-                ids.iter().position(|id| *id == asked.client_id).map(|at| strategy.share(queues.len(), ids.len(), at));
-            share.unwrap_or_default().into_iter().filter_map(|at| queues.get(at).cloned()).collect()
-        }
-    };
-    let assignments =
-        mine.into_iter().map(|message_queue| MessageQueueAssignment { attachments: None, message_queue, mode });
-    QueryAssignmentReply { message_queue_assignments: Some(assignments.collect()) }
+        let mine: Vec<MessageQueue> = match asked.message_model {
+            MessageModel::Broadcasting => queues.to_vec(),
+            MessageModel::Clustering if mode == MessageRequestMode::Pop => {
+                let at = ids.iter().position(|id| *id == asked.client_id);
+                share_pops(strategy, queues, ids.len(), at, sharers)
+            }
+            MessageModel::Clustering => {
+                // A client that has not sent a heartbeat yet has no share; it asks again.
+                let share = ids
+                    .iter()
+                    .position(|id| *id == asked.client_id)
+                    .map(|at| strategy.share(queues.len(), ids.len(), at));
+                share.unwrap_or_default().into_iter().filter_map(|at| queues.get(at).cloned()).collect()
+            }
+        };
+        let assignments =
+            mine.into_iter().map(|message_queue| MessageQueueAssignment { attachments: None, message_queue, mode });
+        QueryAssignmentReply { message_queue_assignments: Some(assignments.collect()) }
+    }
 }
 
 /// The queues that a client of a group pops from: its own and those of so many members that follow it. Where every member shares with
@@ -164,9 +187,8 @@ fn share_pops(
 
 /// The read queues that a topic has here, in the order in which every client sorts them. Permissions are not looked at: a pull says
 /// what is forbidden.
-fn own_queues(broker: &Broker, topic: &str) -> Vec<MessageQueue> {
-    let settings = broker.settings.load();
-    let Some(found) = broker.topics.get(topic) else { return Vec::new() };
+fn own_queues(settings: &BrokerSettings, topics: &Topics, topic: &str) -> Vec<MessageQueue> {
+    let Some(found) = topics.get(topic) else { return Vec::new() };
     let count = found.config().read_queue_nums;
     (0..count)
         .map(|queue_id| MessageQueue { broker_name: settings.broker_name.clone(), queue_id, topic: topic.to_owned() })

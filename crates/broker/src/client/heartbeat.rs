@@ -8,20 +8,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use filter::Expression;
-use net::{Connection, Outgoing, ReplyTo, Request};
+use net::{Connection, Outgoing, Request};
 use protocol::body::{CheckClientConfig, ConsumeType, ConsumerData, ConsumerIdList, Heartbeat, SubscriptionData};
 use protocol::code::{ResponseCode, request};
 use protocol::names;
-use protocol::request::{GetConsumerList, HeartbeatReply, NotifyConsumerIdsChanged, OfferTogether, UnregisterClient};
+use protocol::request::{GetConsumerList, HeartbeatReply, NotifyConsumerIdsChanged, UnregisterClient};
 use protocol::sys_flag;
 use protocol::tags::Subscription;
+use store::Store;
 
 use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::client::together;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::state::clients::{self, Beat, CONSUMES_MAX, Client, ConsumerGroup, Notice, is_tag};
+use crate::state::clients::{self, Beat, CONSUMES_MAX, Client, Clients, ConsumerGroup, Notice, is_tag};
+use crate::state::conditions::Conditions;
+use crate::state::topics::Topics;
 use crate::state::want::check_property_filter;
 use crate::state::want::{At, SQL92, TAGS_BYTES_MAX};
 use crate::waiting::hold::Work;
@@ -77,43 +80,37 @@ pub(crate) fn beat(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let offer = together::offer(session, &broker.settings.load(), request)?;
-    let (reply_to, language, version) = (request.reply_to(), request.header.language.name(), request.header.version);
-    let who = Who { language, version, reply_to, offer };
     // A long one is carried out beside (`beside`), where reading it holds up nobody.
     let said: Heartbeat = body(request)?;
-    heard(broker, session, &said, who, out)
-}
-
-/// Who sends a heartbeat, and what its answer says besides.
-struct Who {
-    language: &'static str,
-    version: i32,
-    reply_to: ReplyTo,
-    offer: Option<OfferTogether>,
-}
-
-fn heard(
-    broker: &Broker,
-    session: &mut Session,
-    said: &Heartbeat,
-    who: Who,
-    out: &mut Outgoing,
-) -> Result<(), Refusal> {
-    clients::check_client_id(&said.client_id)?;
-    check_groups(said)?;
-    for data in &said.consumer_data_set {
-        data.subscription_data_set.iter().try_for_each(|one| check_subscription(&data.group_name, one))?;
-    }
-    let settings = broker.settings.load();
     let connection = &session.connection;
     let client = Client {
         connection: connection.clone(),
         connection_id: connection.id(),
         peer: connection.peer(),
         client_id: said.client_id.as_str().into(),
-        language: who.language,
-        version: who.version,
+        language: request.header.language.name(),
+        version: request.header.version,
     };
+    let is_sub_change = hear(broker, &client, &said, |position| session.durable_after(position))?;
+    let fields = HeartbeatReply { is_support_heart_beat_v2: true, is_sub_change };
+    out.reply(request.reply_to(), ResponseCode::Success, None, &(fields, offer), &[]);
+    Ok(())
+}
+
+/// Takes a heartbeat. The outcome says whether the client is to send its subscriptions in full. Each topic that is made for it is told
+/// to `made`, by its place in the journal: the answer waits until that is written, a refusal too.
+pub(crate) fn hear(
+    broker: &Broker,
+    client: &Client<Connection<Work>>,
+    said: &Heartbeat,
+    mut made: impl FnMut(u64),
+) -> Result<bool, Refusal> {
+    clients::check_client_id(&said.client_id)?;
+    check_groups(said)?;
+    for data in &said.consumer_data_set {
+        data.subscription_data_set.iter().try_for_each(|one| check_subscription(&data.group_name, one))?;
+    }
+    let settings = broker.settings.load();
     let now = broker.clock.elapsed();
     // To a client of v1 Apache says that something has changed, whatever has; it does not look.
     let mut is_sub_change = said.heartbeat_fingerprint == 0;
@@ -127,12 +124,11 @@ fn heard(
             let config = group.config.load();
             (config.notify_consumer_ids_changed_enable, config.retry_queue_nums)
         };
-        let position = make_retry_topic(broker, data, retry_queues);
-        session.durable_after(position);
+        made(make_retry_topic(&broker.topics, data, retry_queues));
         let beat = Beat { data, fingerprint: said.heartbeat_fingerprint, without_sub: said.without_sub, may_notify };
-        let beaten = broker.clients.consume(&client, &beat, now);
+        let beaten = broker.clients.consume(client, &beat, now);
         if let Some(group) = broker.clients.consumers(&data.group_name) {
-            hear_conditions(broker, group);
+            hear_conditions(&broker.conditions, &broker.store, group, broker.clock.now().0);
         }
         if beaten.is_full {
             let remark = format!(
@@ -155,33 +151,30 @@ fn heard(
     if settings.enable_register_producer {
         // As with consumers: a name that nobody may have is skipped, and its sends will say what is wrong.
         for data in said.producer_data_set.iter().filter(|data| names::check_group(&data.group_name).is_ok()) {
-            broker.clients.produce(&client, &data.group_name, now);
+            broker.clients.produce(client, &data.group_name, now);
         }
     }
-    let fields = HeartbeatReply { is_support_heart_beat_v2: true, is_sub_change };
-    out.reply(who.reply_to, ResponseCode::Success, None, &(fields, who.offer), &[]);
-    Ok(())
+    Ok(is_sub_change)
 }
 
 /// Notes by which conditions a group filters. Long ones are compiled for that on another thread.
-fn hear_conditions(broker: &Broker, group: Arc<ConsumerGroup<Connection<Work>>>) {
-    let now = broker.clock.now().0;
+fn hear_conditions(conditions: &Arc<Conditions>, store: &Store, group: Arc<ConsumerGroup<Connection<Work>>>, now: i64) {
     let of_conditions = group.each_subscription().filter(|(_, said)| said.expression_type == SQL92);
     if of_conditions.map(|(_, said)| said.data.sub_string.len()).sum::<usize>() <= CONDITIONS_ON_WORKER_MAX {
-        return broker.conditions.hear(&group, now);
+        return conditions.hear(&group, now);
     }
-    let conditions = Arc::clone(&broker.conditions);
+    let conditions = Arc::clone(conditions);
     // One that finds no room is not noted; the next heartbeat says the same.
-    let _ = At::Filter.submit(&broker.store, Box::new(move || conditions.hear(&group, now)));
+    let _ = At::Filter.submit(store, Box::new(move || conditions.hear(&group, now)));
 }
 
 /// `%RETRY%group` exists from the first heartbeat on, because consumers subscribe to it.
-fn make_retry_topic(broker: &Broker, data: &ConsumerData, queues: i32) -> u64 {
+fn make_retry_topic(topics: &Topics, data: &ConsumerData, queues: i32) -> u64 {
     if queues <= 0 {
         return 0;
     }
     let flag = if data.unit_mode { sys_flag::topic::UNIT_SUB } else { 0 };
-    broker.topics.create_for_group(&names::retry_topic(&data.group_name), queues, flag).position
+    topics.create_for_group(&names::retry_topic(&data.group_name), queues, flag).position
 }
 
 /// 35: a client leaves a group.
@@ -192,27 +185,30 @@ pub(crate) fn unregister(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let said = UnregisterClient::decode(&request.header.fields)?;
-    let may_notify = said
-        .consumer_group
+    leave(broker, session.connection.id(), said.producer_group, said.consumer_group);
+    reply_ok(request, out);
+    Ok(())
+}
+
+/// Takes the client of a connection out of these groups.
+pub(crate) fn leave(broker: &Broker, connection: u64, producers: Option<&str>, consumers: Option<&str>) {
+    let may_notify = consumers
         .and_then(|name| broker.groups.get(name))
         .is_none_or(|group| group.config.load().notify_consumer_ids_changed_enable);
-    let id = session.connection.id();
-    let client_id = said.consumer_group.and_then(|name| broker.clients.consumers(name)).and_then(|group| {
-        let member = group.at(id)?;
+    let client_id = consumers.and_then(|name| broker.clients.consumers(name)).and_then(|group| {
+        let member = group.at(connection)?;
         Some(Arc::clone(&member.client.client_id))
     });
-    let notice = broker.clients.leave(id, said.producer_group, said.consumer_group, may_notify);
+    let notice = broker.clients.leave(connection, producers, consumers, may_notify);
     // Before the others are told: they try to lock what it had.
-    if let (Some(group), Some(client_id)) = (said.consumer_group, client_id)
-        && !is_member(broker, group, &client_id)
+    if let (Some(group), Some(client_id)) = (consumers, client_id)
+        && !is_member(&broker.clients, group, &client_id)
     {
         broker.order_locks.free(group, &client_id);
     }
     if let Some(notice) = notice {
         tell(broker, notice);
     }
-    reply_ok(request, out);
-    Ok(())
 }
 
 /// 38: who consumes in this group?
@@ -255,10 +251,10 @@ pub(crate) fn closed(broker: &Broker, connection_id: u64) {
     let left = broker.clients.memberships(connection_id);
     let notices = broker.clients.closed(connection_id);
     for (group, client_id) in left {
-        if !is_member(broker, &group, &client_id) {
+        if !is_member(&broker.clients, &group, &client_id) {
             broker.order_locks.leave(&group, &client_id);
             // It may have come back in this moment, and said so before it was noted that it is gone.
-            if is_member(broker, &group, &client_id) {
+            if is_member(&broker.clients, &group, &client_id) {
                 broker.order_locks.come_back(&group, &client_id);
             }
         }
@@ -269,8 +265,8 @@ pub(crate) fn closed(broker: &Broker, connection_id: u64) {
 }
 
 /// Whether a client of that name is in the group, on whatever connection: it may have come back before the old one was found to be gone.
-fn is_member(broker: &Broker, group: &str, client_id: &str) -> bool {
-    broker.clients.consumers(group).is_some_and(|group| group.member(client_id).is_some())
+fn is_member(clients: &Clients<Connection<Work>>, group: &str, client_id: &str) -> bool {
+    clients.consumers(group).is_some_and(|group| group.member(client_id).is_some())
 }
 
 /// Closes the connections of clients that have been silent for longer than `channelExpiredTimeout`; closing does the rest.

@@ -1,6 +1,10 @@
 //! Requests of clients.
+//!
+//! A request that a second protocol brings too takes three steps: it is decoded into an order, the
+//! order runs without it, and the outcome is encoded.
 
 pub(crate) mod assignment;
+pub(crate) mod eventual;
 pub(crate) mod heartbeat;
 pub(crate) mod inner_batch;
 pub(crate) mod late_subscription;

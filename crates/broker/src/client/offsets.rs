@@ -4,121 +4,190 @@ use net::{Outgoing, Request};
 use protocol::body::ConsumerOffsets;
 use protocol::code::ResponseCode;
 use protocol::names;
-use protocol::request::{CloneGroupOffset, OffsetReply, QueryConsumerOffset, UpdateConsumerOffset};
+use protocol::request::{CloneGroupOffset, QueryConsumerOffset, UpdateConsumerOffset};
+use store::Store;
 
 use crate::answer::{reply_json, reply_ok};
 use crate::broker::Broker;
+use crate::client::eventual::{Eventual, encode_offset};
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::state::offsets::{Client, rows};
-use crate::static_topic::offsets::Placed;
-use crate::{cold, static_topic};
+use crate::state::offsets::{Client, Offsets, rows};
+use crate::static_topic;
+use crate::static_topic::NamedQueue;
+use crate::static_topic::offsets::{Found, Placed};
 
-/// 15: a group has come this far.
+/// A group has come this far in a queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CommitOrder<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) queue: NamedQueue<'a>,
+    pub(crate) offset: i64,
+}
+
+/// The outcome of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Committed {
+    Noted,
+    /// Passed over: the client is to be told first where to go on.
+    PassedOver,
+}
+
+/// 15.
 pub(crate) fn update(
     broker: &Broker,
     session: &Session,
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    let said = UpdateConsumerOffset::decode(&request.header.fields)
-        .map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
-    // Not made, as in Apache: a name that was mistyped would stay for good.
-    broker.groups.get(said.consumer_group).ok_or_else(|| {
-        Refusal::new(ResponseCode::SubscriptionGroupNotExist, format!("Group {} not exist!", said.consumer_group))
-    })?;
-    let (said, target, is_forgotten) = match static_topic::offsets::place_commit(broker, session, request, said)? {
-        Placed::Here(said, target) => (said, target, false),
-        Placed::Forgotten(said) => (said, None, true),
-        Placed::Elsewhere => return Ok(()),
-    };
-    let Some(topic) = broker.topics.get(said.topic) else {
-        return Err(Refusal::new(ResponseCode::TopicNotExist, format!("Topic {} not exist!", said.topic)));
-    };
-    // A topic that has become smaller is read to its end; any other id would cost memory for every id below it.
-    let is_there = |id| broker.store.existing_queue(said.topic, id).is_some();
-    if !topic.has_queue(said.queue_id) && !u32::try_from(said.queue_id).is_ok_and(is_there) {
-        let remark = format!("topic {} has no queue {}", said.topic, said.queue_id);
-        return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
-    }
-    let asks_first = || broker.clients.asks_first(said.consumer_group).unwrap_or(true);
-    let client = Client { connection: session.connection.id(), asks_first: &asks_first };
-    if broker.offsets.passes_over(&client, said.consumer_group, said.topic, said.queue_id, said.commit_offset) {
-        let remark = Some("Offset has been previously reset");
-        out.reply(request.reply_to(), ResponseCode::Success, remark, &(), &[]);
-        return Ok(());
-    }
-    match target {
-        Some(target) => target.note_at_once(broker, said.consumer_group),
-        None if is_forgotten => broker.offsets.forget_queue(said.consumer_group, said.topic, said.queue_id),
-        None => {
-            broker.offsets.commit_by(&client, said.consumer_group, said.topic, said.queue_id, said.commit_offset);
-        }
-    }
-    reply_ok(request, out);
-    Ok(())
+    let outcome = CommitOrder::decode(request)?.run(broker, session.connection.id())?;
+    outcome.answer(broker, session, request, out, |reply_to, outcome, out| {
+        let remark = (outcome == Committed::PassedOver).then_some("Offset has been previously reset");
+        out.reply(reply_to, ResponseCode::Success, remark, &(), &[]);
+    })
 }
 
-/// 14: how far has a group come? Code 22 lets the client begin where its own setting says.
+impl<'a> CommitOrder<'a> {
+    fn decode(request: &Request<'a>) -> Result<CommitOrder<'a>, Refusal> {
+        let said = UpdateConsumerOffset::decode(&request.header.fields)
+            .map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
+        let queue = NamedQueue::of(request, said.topic, said.queue_id);
+        Ok(CommitOrder { group: said.consumer_group, queue, offset: said.commit_offset })
+    }
+
+    /// `connection`: the number of the client's connection.
+    pub(crate) fn run(&self, broker: &Broker, connection: u64) -> Result<Eventual<Committed>, Refusal> {
+        let &CommitOrder { group, queue, offset } = self;
+        // Not made, as in Apache: a name that was mistyped would stay for good.
+        broker.groups.get(group).ok_or_else(|| {
+            Refusal::new(ResponseCode::SubscriptionGroupNotExist, format!("Group {group} not exist!"))
+        })?;
+        let (queue_id, offset, target, is_forgotten) =
+            match static_topic::offsets::place_commit(broker, group, &queue, offset)? {
+                Placed::Here { queue_id, offset, target } => (queue_id, offset, target, false),
+                Placed::Forgotten => (queue.queue_id, offset, None, true),
+                Placed::Elsewhere(telling) => {
+                    return Ok(Eventual::Elsewhere(Box::pin(async move { telling.await.map(|()| Committed::Noted) })));
+                }
+            };
+        let Some(topic) = broker.topics.get(queue.topic) else {
+            return Err(Refusal::new(ResponseCode::TopicNotExist, format!("Topic {} not exist!", queue.topic)));
+        };
+        let name = queue.topic;
+        // A topic that has become smaller is read to its end; any other id would cost memory for every id below it.
+        let is_there = |id| broker.store.existing_queue(name, id).is_some();
+        if !topic.has_queue(queue_id) && !u32::try_from(queue_id).is_ok_and(is_there) {
+            let remark = format!("topic {name} has no queue {queue_id}");
+            return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
+        }
+        let asks_first = || broker.clients.asks_first(group).unwrap_or(true);
+        let client = Client { connection, asks_first: &asks_first };
+        if broker.offsets.passes_over(&client, group, name, queue_id, offset) {
+            return Ok(Eventual::Now(Committed::PassedOver));
+        }
+        match target {
+            Some(target) => target.note_at_once(broker, group),
+            None if is_forgotten => broker.offsets.forget_queue(group, name, queue_id),
+            None => broker.offsets.commit_by(&client, group, name, queue_id, offset),
+        }
+        Ok(Eventual::Now(Committed::Noted))
+    }
+}
+
+/// How far has a group come in a queue?
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProgressOrder<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) queue: NamedQueue<'a>,
+    /// A group that has no offset begins at 0 in a young queue, if the client does not forbid it.
+    pub(crate) may_begin_at_zero: bool,
+}
+
+/// How far it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub(crate) offset: i64,
+    /// The place of the offset in the journal. An answer waits until it is written: who sees an offset may rely on it, a crash right
+    /// after included. `None` if there is nothing to wait for.
+    pub(crate) written_at: Option<u64>,
+}
+
+/// 14. Code 22 lets the client begin where its own setting says.
 pub(crate) fn query(
     broker: &Broker,
     session: &mut Session,
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    let mut asked = QueryConsumerOffset::decode(&request.header.fields)?;
-    let reply_to = request.reply_to();
-    if let Some(mapping) = static_topic::of(broker, asked.topic, request) {
-        let physical = static_topic::offsets::query(broker, session, request, &mapping, &asked, out)?;
-        let Some(queue_id) = physical else { return Ok(()) };
-        asked.queue_id = queue_id;
-    }
-    if let Some(offset) = broker.offsets.committed(asked.consumer_group, asked.topic, asked.queue_id) {
-        // Whoever sees an offset may rely on it, a crash right after included. Nearly always it is written already. While the journal
-        // cannot be written, a consumer that gets a message twice after a crash is better off than one that gets none now.
-        rows::put(&broker.store, &broker.offsets);
-        if !broker.store.journal().is_failing() {
-            session.durable_or_late_after(broker.offsets.put_at(asked.consumer_group, asked.topic));
-        }
-        out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);
-        return Ok(());
-    }
-    // It begins where it likes, and has nothing from before.
-    broker.offsets.begins(session.connection.id(), asked.consumer_group, asked.topic, asked.queue_id);
-    if asked.set_zero_if_not_found == Some(false) {
-        return Err(not_found("Not found, do not set to zero, maybe this group boot first"));
-    }
-    // A group that joins a young topic gets all of it: nothing has been deleted, and what is there is still in memory. That holds for a
-    // queue without a message too, as in Apache 4.x. 5.x answers 22 there, and a client that then asks for the queue's end never sees
-    // a first message that is stored in between.
-    let queue = u32::try_from(asked.queue_id).ok().and_then(|id| broker.store.existing_queue(asked.topic, id));
-    let is_empty = match &queue {
-        Some(queue) => queue.max_offset() == 0,
-        None => broker.topics.get(asked.topic).is_some_and(|topic| topic.has_queue(asked.queue_id)),
+    let asked = QueryConsumerOffset::decode(&request.header.fields)?;
+    let order = ProgressOrder {
+        group: asked.consumer_group,
+        queue: NamedQueue::of(request, asked.topic, asked.queue_id),
+        may_begin_at_zero: asked.set_zero_if_not_found != Some(false),
     };
-    if is_empty {
-        out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset: 0 }, &[]);
-        return Ok(());
+    let outcome = order.run(broker, session.connection.id())?;
+    if let Eventual::Now(Progress { written_at: Some(position), .. }) = outcome {
+        session.durable_or_late_after(position);
     }
-    let Some(queue) = queue.filter(|queue| queue.min_offset() == 0) else {
-        return Err(not_found(BOOTS_FIRST));
-    };
-    let hot_bytes = HOT_BYTES;
-    cold::read(
-        broker,
-        session,
-        move |store| {
-            let first = queue.unit_at(0).ok().flatten();
-            first.is_some_and(|unit| store.end().0.saturating_sub(unit.at.0) <= hot_bytes)
-        },
-        move |_, _, is_hot, out| {
-            if is_hot {
-                out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset: 0 }, &[]);
-            } else {
-                out.reply(reply_to, ResponseCode::QueryNotFound, Some(BOOTS_FIRST), &(), &[]);
+    outcome.answer(broker, session, request, out, |reply_to, found, out| encode_offset(reply_to, found.offset, out))
+}
+
+impl ProgressOrder<'_> {
+    /// `connection`: the number of the client's connection.
+    pub(crate) fn run(&self, broker: &Broker, connection: u64) -> Result<Eventual<Progress>, Refusal> {
+        let &ProgressOrder { group, queue: named, .. } = self;
+        let (topic, mut queue_id) = (named.topic, named.queue_id);
+        if let Some(mapping) = named.mapping(&broker.topics) {
+            match static_topic::offsets::query(&broker.offsets, &broker.forward, &mapping, queue_id, group)? {
+                Found::Physical(physical) => queue_id = physical,
+                Found::Here(offset) => return Ok(self.known(offset, &broker.store, &broker.offsets)),
+                Found::Elsewhere(asking) => {
+                    return Ok(Eventual::Elsewhere(Box::pin(async move { asking.await.map(Progress::anew) })));
+                }
             }
-        },
-    )
+        }
+        if let Some(offset) = broker.offsets.committed(group, topic, queue_id) {
+            return Ok(self.known(offset, &broker.store, &broker.offsets));
+        }
+        // It begins where it likes, and has nothing from before.
+        broker.offsets.begins(connection, group, topic, queue_id);
+        if !self.may_begin_at_zero {
+            return Err(not_found("Not found, do not set to zero, maybe this group boot first"));
+        }
+        // A group that joins a young topic gets all of it: nothing has been deleted, and what is there is still in memory. That holds for a
+        // queue without a message too, as in Apache 4.x. 5.x answers 22 there, and a client that then asks for the queue's end never sees
+        // a first message that is stored in between.
+        let queue = u32::try_from(queue_id).ok().and_then(|id| broker.store.existing_queue(topic, id));
+        let is_empty = match &queue {
+            Some(queue) => queue.max_offset() == 0,
+            None => broker.topics.get(topic).is_some_and(|topic| topic.has_queue(queue_id)),
+        };
+        if is_empty {
+            return Ok(Eventual::Now(Progress::anew(0)));
+        }
+        let queue = queue.filter(|queue| queue.min_offset() == 0).ok_or_else(|| not_found(BOOTS_FIRST))?;
+        Ok(Eventual::OnDisk(Box::new(move |store| {
+            let first = queue.unit_at(0).ok().flatten();
+            let is_hot = first.is_some_and(|unit| store.end().0.saturating_sub(unit.at.0) <= HOT_BYTES);
+            if is_hot { Ok(Progress::anew(0)) } else { Err(not_found(BOOTS_FIRST)) }
+        })))
+    }
+
+    /// Nearly always the offset is written already. While the journal cannot be written, a consumer that gets a message twice after a
+    /// crash is better off than one that gets none now.
+    fn known(&self, offset: i64, store: &Store, offsets: &Offsets) -> Eventual<Progress> {
+        rows::put(store, offsets);
+        let is_failing = store.journal().is_failing();
+        let written_at = (!is_failing).then(|| offsets.put_at(self.group, self.queue.topic));
+        Eventual::Now(Progress { offset, written_at })
+    }
+}
+
+impl Progress {
+    /// One that the journal does not hold.
+    fn anew(offset: i64) -> Progress {
+        Progress { offset, written_at: None }
+    }
 }
 
 /// So far behind the log's end a first message still counts as recent. Apache takes 40 % of the machine's memory for it

@@ -9,19 +9,25 @@ use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::state::clients;
+use crate::state::order_locks::OrderLocks;
 
 /// Longest name of a broker in a lock, in bytes.
 const BROKER_NAME_MAX: usize = 255;
 
 /// 41: locks queues for a client.
 pub(crate) fn lock(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    let LockBatch { client_id, consumer_group, mq_set, only_this_broker: _ } = body(request)?;
-    check_names(&consumer_group, &client_id, &mq_set)?;
-    // Without replicas this broker's word is all there is, whatever the client says of other
-    // brokers.
-    let lock_ok_mq_set = broker.order_locks.lock(&consumer_group, &client_id, mq_set);
+    let lock_ok_mq_set = lock_queues(&broker.order_locks, body(request)?)?;
     reply_json(request, out, &LockBatchReply { lock_ok_mq_set });
     Ok(())
+}
+
+/// Gives the queues that the client has locked now.
+pub(crate) fn lock_queues(locks: &OrderLocks, order: LockBatch) -> Result<Vec<MessageQueue>, Refusal> {
+    // Without replicas this broker's word is all there is, whatever the client says of other
+    // brokers.
+    let LockBatch { client_id, consumer_group, mq_set, only_this_broker: _ } = order;
+    check_names(&consumer_group, &client_id, &mq_set)?;
+    Ok(locks.lock(&consumer_group, &client_id, mq_set))
 }
 
 /// Locks are counted, so each must have a size: names as topics, groups and brokers may have them.

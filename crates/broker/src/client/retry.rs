@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use net::{Outgoing, ReplyTo, Request};
+use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use protocol::message_id::offset_message_id;
 use protocol::names;
@@ -11,15 +12,16 @@ use protocol::record::{self, PROPERTIES_MAX, RecordView, Scanned};
 use protocol::request::SendBack;
 use protocol::sys_flag::{self, perm};
 use protocol::tags;
-use store::TagsCode;
+use store::{LogSlice, TagsCode};
 
 use crate::broker::Broker;
 use crate::cold;
 use crate::refusal::Refusal;
-use crate::sends::{Counted, Kind, Receipt};
+use crate::sends::{Counted, Kind, Receipt, Sends};
 use crate::session::Session;
 use crate::state::groups::Group;
 use crate::state::topics::Topic;
+use crate::waiting::hold::Lane;
 use crate::write::append;
 use crate::write::facts::{self, Real};
 
@@ -29,15 +31,29 @@ pub(crate) const VERSION_OF_MAX_RECONSUME_TIMES: i32 = 121;
 /// The first retry comes after the third delay level, which is ten seconds.
 const FIRST_RETRY_LEVEL: i32 = 3;
 
-/// What is asked for, free of the request, since the message may have to come from the disk.
-struct GivenBack {
-    reply_to: ReplyTo,
+/// A consumer gives a message back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendBackOrder<'a> {
+    pub(crate) group: &'a str,
+    /// The place of the message in the log.
+    pub(crate) offset: i64,
+    /// A negative level asks for the dead-letter queue; 0 lets the broker choose, longer each time.
+    pub(crate) delay_level: i32,
+    pub(crate) unit_mode: bool,
+    /// In the place of the group's `retryMaxTimes`.
+    pub(crate) retry_max: Option<i32>,
+}
+
+/// A message that may be given back. It is free of the request, since the message may have to come from the disk.
+pub(crate) struct GivenBack {
+    pub(crate) at: LogOffset,
     group: Arc<Group>,
     /// None: the group wants no retries.
     retry_topic: Option<Arc<Topic>>,
     delay_level: i32,
     retry_max: i32,
-    offset: i64,
+    /// The place in the journal of the topics that were made for it. The answer waits until that is written.
+    pub(crate) written_at: u64,
 }
 
 /// 36.
@@ -47,47 +63,52 @@ pub(crate) fn send_back(
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    let asked = SendBack::decode(&request.header.fields)?;
-    let group = broker.groups.find(asked.group).map_err(|_| Refusal::group_not_exist(asked.group))?;
-    let ip = broker.advertised.ip();
-    if !perm::is_writable(broker.settings.load().broker_permission) {
-        return Err(Refusal::new(ResponseCode::NoPermission, format!("the broker[{ip}] sending message is forbidden")));
-    }
-    let config = group.config.load_full();
+    let mut given_back = SendBackOrder::decode(request)?.admit(broker)?;
     let reply_to = request.reply_to();
-    let topic_sys_flag = if asked.unit_mode { sys_flag::topic::UNIT_SUB } else { 0 };
-    let retry_name = names::retry_topic(asked.group);
-    // Without retries it becomes a dead letter at once. Apache says that it has the message, and forgets it.
-    let retry = (config.retry_queue_nums > 0)
-        .then(|| broker.topics.create_for_group(&retry_name, config.retry_queue_nums, topic_sys_flag));
-    if retry.as_ref().is_some_and(|retry| !perm::is_writable(retry.topic.settings().perm)) {
-        let remark = format!("the topic[{retry_name}] sending message is forbidden");
-        return Err(Refusal::new(ResponseCode::NoPermission, remark));
-    }
-    let retry_max = match asked.max_reconsume_times {
-        Some(max) if request.header.version >= VERSION_OF_MAX_RECONSUME_TIMES => max,
-        Some(_) | None => config.retry_max_times,
-    };
-    let given_back = GivenBack {
-        reply_to,
-        group,
-        retry_topic: retry.as_ref().map(|retry| Arc::clone(&retry.topic)),
-        delay_level: asked.delay_level,
-        retry_max,
-        offset: asked.offset,
-    };
-    let at = cold::log_offset(asked.offset).ok_or_else(|| not_found(asked.offset))?;
-    cold::with_record(broker, session, at, out, move |broker, session, found, out| {
-        session.durable_after(retry.map_or(0, |retry| retry.position));
-        let gathered = found.and_then(|slice| {
-            let scanned = slice.as_ref().map(|slice| record::scan(slice.as_ref(), false));
-            let Some(Ok(Scanned::Record(view))) = scanned else { return Err(not_found(given_back.offset)) };
-            gather(broker, session, &given_back, &view)
-        });
+    cold::with_record(broker, session, given_back.at, out, move |broker, session, found, out| {
+        let gathered = found.and_then(|record| given_back.gather(broker, record, reply_to, &mut session.sends));
+        session.durable_after(given_back.written_at);
         if let Err(refusal) = gathered {
-            out.reply(given_back.reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
+            out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
         }
     })
+}
+
+impl<'a> SendBackOrder<'a> {
+    fn decode(request: &Request<'a>) -> Result<SendBackOrder<'a>, Refusal> {
+        let SendBack { group, offset, delay_level, unit_mode, max_reconsume_times, .. } =
+            SendBack::decode(&request.header.fields)?;
+        let retry_max = max_reconsume_times.filter(|_| request.header.version >= VERSION_OF_MAX_RECONSUME_TIMES);
+        Ok(SendBackOrder { group, offset, delay_level, unit_mode, retry_max })
+    }
+
+    /// May this group give messages back? Creates its retry topic.
+    pub(crate) fn admit(&self, broker: &Broker) -> Result<GivenBack, Refusal> {
+        let group = broker.groups.find(self.group).map_err(|_| Refusal::group_not_exist(self.group))?;
+        let ip = broker.advertised.ip();
+        if !perm::is_writable(broker.settings.load().broker_permission) {
+            let remark = format!("the broker[{ip}] sending message is forbidden");
+            return Err(Refusal::new(ResponseCode::NoPermission, remark));
+        }
+        let config = group.config.load_full();
+        let topic_sys_flag = if self.unit_mode { sys_flag::topic::UNIT_SUB } else { 0 };
+        let retry_name = names::retry_topic(self.group);
+        // Without retries it becomes a dead letter at once. Apache says that it has the message, and forgets it.
+        let retry = (config.retry_queue_nums > 0)
+            .then(|| broker.topics.create_for_group(&retry_name, config.retry_queue_nums, topic_sys_flag));
+        if retry.as_ref().is_some_and(|retry| !perm::is_writable(retry.topic.settings().perm)) {
+            let remark = format!("the topic[{retry_name}] sending message is forbidden");
+            return Err(Refusal::new(ResponseCode::NoPermission, remark));
+        }
+        Ok(GivenBack {
+            at: cold::log_offset(self.offset).ok_or_else(|| not_found(self.offset))?,
+            group,
+            written_at: retry.as_ref().map_or(0, |retry| retry.position),
+            retry_topic: retry.map(|retry| retry.topic),
+            delay_level: self.delay_level,
+            retry_max: self.retry_max.unwrap_or(config.retry_max_times),
+        })
+    }
 }
 
 fn not_found(offset: i64) -> Refusal {
@@ -103,7 +124,6 @@ enum Fate {
     Dead,
 }
 
-/// A negative level asks for the dead-letter queue; 0 lets the broker choose, longer each time.
 fn fate(reconsume_times: i32, retry_max: i32, delay_level: i32) -> Fate {
     if delay_level < 0 || reconsume_times >= retry_max {
         Fate::Dead
@@ -114,94 +134,114 @@ fn fate(reconsume_times: i32, retry_max: i32, delay_level: i32) -> Fate {
     }
 }
 
-/// Adds the message to the session's batch, in its new place.
-fn gather(
-    broker: &Broker,
-    session: &mut Session,
-    given_back: &GivenBack,
-    view: &RecordView<'_>,
-) -> Result<(), Refusal> {
-    if view.sys_flag() & sys_flag::INNER_BATCH != 0 {
-        // As in Apache: the record is the whole batch. Consumers then send the one message that they mean to their retry topic.
-        return Err(Refusal::new(
-            ResponseCode::SystemError,
-            "MESSAGE_ILLEGAL: the record is a batch, and one message of it cannot be given back by its place in the log",
-        ));
-    }
-    let group = &given_back.group.name;
-    let fate = fate(view.reconsume_times(), given_back.retry_max, given_back.delay_level);
-    let (fate, topic, queues) = match (fate, &given_back.retry_topic) {
-        (Fate::Retry(_), Some(retry)) => {
-            let wanted = given_back.group.config.load().retry_queue_nums;
-            // Consumers read no others, whatever the group's setting says.
-            let queues = wanted.min(retry.settings().read_queue_nums);
-            (fate, Arc::clone(retry), queues)
-        }
-        (Fate::Retry(_) | Fate::Dead, _) => {
-            let dead = broker.topics.create_for_group(&names::dlq_topic(group), 1, 0);
-            session.durable_after(dead.position);
-            (Fate::Dead, dead.topic, 1)
-        }
-    };
-    let queue_id = broker.random.below(queues.max(1) as u32);
-    let (lane, tags, level) = match fate {
-        Fate::Retry(level) => {
-            // A record may say that it was tried less than never.
-            let level = level.min(broker.delay_levels.max_level()).max(1);
-            let lane = broker.delay.topic().lane(&broker.store, level as u32 - 1);
-            (lane, TagsCode::DeliverAfterMs(broker.delay_levels.delay_ms(level)), level)
-        }
-        Fate::Dead => {
-            let code = tags::code(view.property(name::TAGS).unwrap_or_default());
-            (topic.lane(&broker.store, queue_id), TagsCode::Code(code), 0)
-        }
-    };
-    let lane = lane.map_err(Refusal::failed)?;
+/// The new place of a message.
+struct RetryPlace {
+    fate: Fate,
+    topic: Arc<Topic>,
+    queue_id: u32,
+    lane: Arc<Lane>,
+    tags: TagsCode,
+    /// Of its delay; 0 for a dead letter.
+    level: i32,
+}
 
-    let sends = &mut session.sends;
-    sends.properties.clear();
-    write_properties(&mut sends.properties, view, fate, level, Real { topic: topic.name(), queue_id: queue_id as i32 });
-    if sends.properties.len() > PROPERTIES_MAX {
-        return Err(Refusal::new(
-            ResponseCode::MessageIllegal,
-            format!(
-                "the message is illegal, its properties would have {}B with those of a retry, the limit is {PROPERTIES_MAX}B",
-                sends.properties.len()
-            ),
-        ));
+impl GivenBack {
+    /// Adds the record, as it was found, to a batch, in its new place.
+    pub(crate) fn gather(
+        &mut self,
+        broker: &Broker,
+        record: Option<LogSlice>,
+        reply_to: ReplyTo,
+        sends: &mut Sends,
+    ) -> Result<(), Refusal> {
+        let scanned = record.as_ref().map(|record| record::scan(record.as_ref(), false));
+        let Some(Ok(Scanned::Record(view))) = scanned else { return Err(not_found(self.at.0 as i64)) };
+        if view.sys_flag() & sys_flag::INNER_BATCH != 0 {
+            // As in Apache: the record is the whole batch. Consumers then send the one message that they mean to their retry topic.
+            return Err(Refusal::new(
+                ResponseCode::SystemError,
+                "MESSAGE_ILLEGAL: the record is a batch, and one message of it cannot be given back by its place in the log",
+            ));
+        }
+        let RetryPlace { fate, topic, queue_id, lane, tags, level } = self.place(broker, &view)?;
+        sends.properties.clear();
+        let real = Real { topic: topic.name(), queue_id: queue_id as i32 };
+        write_properties(&mut sends.properties, &view, fate, level, real);
+        if sends.properties.len() > PROPERTIES_MAX {
+            return Err(Refusal::new(
+                ResponseCode::MessageIllegal,
+                format!(
+                    "the message is illegal, its properties would have {}B with those of a retry, the limit is {PROPERTIES_MAX}B",
+                    sends.properties.len()
+                ),
+            ));
+        }
+        let mut draft = view.to_draft();
+        draft.topic = if level > 0 { names::SCHEDULE_TOPIC } else { topic.name() };
+        draft.queue_id = if level > 0 { level - 1 } else { queue_id as i32 };
+        draft.store_host = broker.advertised;
+        draft.reconsume_times = view.reconsume_times().saturating_add(1);
+        draft.prepared_offset = 0;
+        draft.properties = &sends.properties;
+        let properties = view.properties();
+        let stage =
+            broker.stage_again(properties::get(&properties, name::RETRY_TOPIC).unwrap_or(view.topic()), &properties);
+        let (first, gathered) = (sends.records(), sends.batch.bytes());
+        append::push(&mut sends.batch, &lane, tags, &draft);
+        append::check_fits(broker, &mut sends.batch, first, gathered)?;
+        sends.receipts.push(Receipt {
+            reply_to,
+            kind: Kind::Plain,
+            queue_id: queue_id as i32,
+            records: first..first + 1,
+            text: 0..0,
+            // The consumer commits its offset when it is told that the message is kept, and the journal that holds the commit is synced apart
+            // from the log: told earlier, the commit could survive a loss of power and the retry not.
+            stage,
+            claim: None,
+            part: None,
+        });
+        sends.touch(lane);
+        let group = Arc::clone(&self.group.name);
+        sends.count(match fate {
+            Fate::Retry(_) => Counted::Back { group, topic },
+            Fate::Dead => Counted::Dead { group, topic },
+        });
+        Ok(())
     }
-    let mut draft = view.to_draft();
-    draft.topic = if level > 0 { names::SCHEDULE_TOPIC } else { topic.name() };
-    draft.queue_id = if level > 0 { level - 1 } else { queue_id as i32 };
-    draft.store_host = broker.advertised;
-    draft.reconsume_times = view.reconsume_times().saturating_add(1);
-    draft.prepared_offset = 0;
-    draft.properties = &sends.properties;
-    let properties = view.properties();
-    let stage =
-        broker.stage_again(properties::get(&properties, name::RETRY_TOPIC).unwrap_or(view.topic()), &properties);
-    let (first, gathered) = (sends.records(), sends.batch.bytes());
-    append::push(&mut sends.batch, &lane, tags, &draft);
-    append::check_fits(broker, &mut sends.batch, first, gathered)?;
-    sends.receipts.push(Receipt {
-        reply_to: given_back.reply_to,
-        kind: Kind::Plain,
-        queue_id: queue_id as i32,
-        records: first..first + 1,
-        text: 0..0,
-        // The consumer commits its offset when it is told that the message is kept, and the journal that holds the commit is synced apart
-        // from the log: told earlier, the commit could survive a loss of power and the retry not.
-        stage,
-        claim: None,
-        part: None,
-    });
-    sends.touch(lane);
-    let group = Arc::clone(group);
-    sends.count(match fate {
-        Fate::Retry(_) => Counted::Back { group, topic },
-        Fate::Dead => Counted::Dead { group, topic },
-    });
-    Ok(())
+
+    /// Finds the place. Creates the dead-letter topic if it is that.
+    fn place(&mut self, broker: &Broker, view: &RecordView<'_>) -> Result<RetryPlace, Refusal> {
+        let fate = fate(view.reconsume_times(), self.retry_max, self.delay_level);
+        let (fate, topic, queues) = match (fate, &self.retry_topic) {
+            (Fate::Retry(_), Some(retry)) => {
+                let wanted = self.group.config.load().retry_queue_nums;
+                // Consumers read no others, whatever the group's setting says.
+                let queues = wanted.min(retry.settings().read_queue_nums);
+                (fate, Arc::clone(retry), queues)
+            }
+            (Fate::Retry(_) | Fate::Dead, _) => {
+                let dead = broker.topics.create_for_group(&names::dlq_topic(&self.group.name), 1, 0);
+                self.written_at = self.written_at.max(dead.position);
+                (Fate::Dead, dead.topic, 1)
+            }
+        };
+        let queue_id = broker.random.below(queues.max(1) as u32);
+        let (lane, tags, level) = match fate {
+            Fate::Retry(level) => {
+                // A record may say that it was tried less than never.
+                let level = level.min(broker.delay_levels.max_level()).max(1);
+                let lane = broker.delay.topic().lane(&broker.store, level as u32 - 1);
+                (lane, TagsCode::DeliverAfterMs(broker.delay_levels.delay_ms(level)), level)
+            }
+            Fate::Dead => {
+                let code = tags::code(view.property(name::TAGS).unwrap_or_default());
+                (topic.lane(&broker.store, queue_id), TagsCode::Code(code), 0)
+            }
+        };
+        let lane = lane.map_err(Refusal::failed)?;
+        Ok(RetryPlace { fate, topic, queue_id, lane, tags, level })
+    }
 }
 
 /// The message's own properties, and where it comes from.

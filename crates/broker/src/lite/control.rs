@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use net::{Outgoing, Request};
+use net::{Connection, Outgoing, Request};
 use protocol::body::{
     LiteOffset, LiteOffsetKind, LiteSubscription, LiteSubscriptionAction, LiteSubscriptions, SubscriptionGroupConfig,
 };
 use protocol::code::{ResponseCode, request};
 use protocol::names;
 use protocol::request::{NotifyUnsubscribeLite, TriggerLiteDispatch};
+use store::Store;
 
 use super::offer::{hand_on, offer};
 use super::state::LiteGroup;
@@ -20,13 +21,16 @@ use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::clients::check_client_id;
+use crate::state::groups::Groups;
+use crate::state::offsets::Offsets;
+use crate::waiting::hold::Work;
 use crate::wall_time::steady_ms;
 
 /// Values of [`LiteOffsetKind::Policy`]: where the group has come, the beginning, the end.
 const POLICY_MIN: i64 = 1;
 const POLICY_MAX: i64 = 2;
 
-/// 200071. All changes are looked at before the first is made; a limit that is reached stops them where it is.
+/// 200071.
 pub(crate) fn control(
     broker: &Broker,
     session: &mut Session,
@@ -34,17 +38,27 @@ pub(crate) fn control(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let said: LiteSubscriptions = body(request).map_err(|refusal| illegal(refusal.remark))?;
-    if said.subscription_set.is_empty() {
+    subscribe(broker, &session.connection, &said.subscription_set)?;
+    reply_ok(request, out);
+    Ok(())
+}
+
+/// Makes changes. All are looked at before the first is made; a limit that is reached stops them where it is. `connection` speaks for the clients that they name.
+pub(crate) fn subscribe(
+    broker: &Broker,
+    connection: &Connection<Work>,
+    changes: &[LiteSubscription],
+) -> Result<(), Refusal> {
+    if changes.is_empty() {
         return Err(illegal("LiteSubscriptionCtlRequestBody is empty."));
     }
-    let mut checked = Vec::with_capacity(said.subscription_set.len());
-    for change in &said.subscription_set {
-        checked.push((check(broker, change)?, change));
+    let mut checked = Vec::with_capacity(changes.len());
+    for change in changes {
+        checked.push((check(&broker.groups, &broker.store, &broker.offsets, change)?, change));
     }
     for ((config, queues), change) in checked {
-        make(broker, session, &config, &queues, change)?;
+        make(broker, connection, &config, &queues, change)?;
     }
-    reply_ok(request, out);
     Ok(())
 }
 
@@ -53,7 +67,12 @@ fn illegal(remark: impl Into<String>) -> Refusal {
 }
 
 /// The configuration of a change's group, and the light queues that it is about.
-fn check(broker: &Broker, change: &LiteSubscription) -> Result<(Arc<SubscriptionGroupConfig>, Vec<String>), Refusal> {
+fn check(
+    groups: &Groups,
+    store: &Store,
+    offsets: &Offsets,
+    change: &LiteSubscription,
+) -> Result<(Arc<SubscriptionGroupConfig>, Vec<String>), Refusal> {
     for (field, text) in [("clientId", &change.client_id), ("group", &change.group), ("topic", &change.topic)] {
         if text.trim().is_empty() {
             return Err(illegal(format!("{field} is blank")));
@@ -67,14 +86,14 @@ fn check(broker: &Broker, change: &LiteSubscription) -> Result<(Arc<Subscription
     };
     let config = if is_added {
         // Made, where groups are made on demand.
-        let found = broker.groups.find(&change.group);
+        let found = groups.find(&change.group);
         found
             .map_err(|refusal| illegal(format!("Consumer group is not allowed to consume. {}", refusal.remark)))?
             .config
             .load_full()
     } else {
         // Who goes may belong to a group that is gone.
-        broker.groups.get(&change.group).map_or_else(Arc::default, |group| group.config.load_full())
+        groups.get(&change.group).map_or_else(Arc::default, |group| group.config.load_full())
     };
     if is_added && !config.consume_enable {
         return Err(illegal("Consumer group is not allowed to consume."));
@@ -97,8 +116,8 @@ fn check(broker: &Broker, change: &LiteSubscription) -> Result<(Arc<Subscription
             return Err(illegal(format!("\"{shown}\" of topic {} cannot be the name of a lite topic", change.topic)));
         }
         // An offset that is given stays when the subscription goes.
-        if is_added && change.offset_option.is_some() && broker.store.existing_queue(&queue, 0).is_none() {
-            broker.offsets.check_room_for(format_args!("lite topic {lite_topic}"))?;
+        if is_added && change.offset_option.is_some() && store.existing_queue(&queue, 0).is_none() {
+            offsets.check_room_for(format_args!("lite topic {lite_topic}"))?;
         }
         queues.push(queue);
     }
@@ -107,7 +126,7 @@ fn check(broker: &Broker, change: &LiteSubscription) -> Result<(Arc<Subscription
 
 fn make(
     broker: &Broker,
-    session: &Session,
+    connection: &Connection<Work>,
     config: &SubscriptionGroupConfig,
     queues: &[String],
     change: &LiteSubscription,
@@ -122,7 +141,7 @@ fn make(
     };
     let quota = Quota { all: settings.max_lite_subscription_count, client: lite.client_quota() };
     let full = |error: QuotaError| Refusal::new(ResponseCode::LiteSubscriptionQuotaExceeded, error.to_string());
-    let connection = session.connection.clone();
+    let connection = connection.clone();
     let mut table = broker.lite.lock();
     if let Some(group) = table.group_of(&change.client_id).filter(|group| ***group != *change.group) {
         // Its pops in the name of the other group would find nothing, for ever.
@@ -146,7 +165,7 @@ fn make(
                 }
             }
             if let Some(option) = &change.offset_option {
-                queues.iter().for_each(|queue| reset(broker, &change.group, queue, option));
+                queues.iter().for_each(|queue| reset(&broker.store, &broker.offsets, &change.group, queue, option));
             }
             queues.iter().for_each(|queue| offer(broker, &change.group, queue));
         }
@@ -177,9 +196,9 @@ fn make(
 }
 
 /// Lets a group begin elsewhere in a lite topic. As in Apache, a time says nothing here: who wants one asks for its offset first (29).
-fn reset(broker: &Broker, group: &str, queue: &str, option: &LiteOffset) {
-    let current = broker.offsets.committed(group, queue, 0);
-    let end = || broker.store.existing_queue(queue, 0).map_or(0, |queue| queue.max_offset() as i64);
+fn reset(store: &Store, offsets: &Offsets, group: &str, queue: &str, option: &LiteOffset) {
+    let current = offsets.committed(group, queue, 0);
+    let end = || store.existing_queue(queue, 0).map_or(0, |queue| queue.max_offset() as i64);
     let target = match option.kind {
         LiteOffsetKind::Policy if option.value == POLICY_MIN => Some(0),
         LiteOffsetKind::Policy if option.value == POLICY_MAX => Some(end()),
@@ -188,7 +207,7 @@ fn reset(broker: &Broker, group: &str, queue: &str, option: &LiteOffset) {
         LiteOffsetKind::TailN => current.map(|current| current.saturating_sub(option.value).max(0)),
     };
     if let Some(target) = target.filter(|target| Some(*target) != current) {
-        broker.offsets.reset(group, queue, 0, target);
+        offsets.reset(group, queue, 0, target);
     }
 }
 

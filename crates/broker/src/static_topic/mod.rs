@@ -20,22 +20,36 @@ use std::sync::Arc;
 
 use net::Request;
 
-use crate::broker::Broker;
-use crate::state::topics::Topic;
 use crate::state::topics::mapping::Mapping;
+use crate::state::topics::{Topic, Topics};
 
 /// The mapping that a request about a topic goes through; none if the topic is like others, or the request is about a physical queue.
 pub(crate) fn of_topic(topic: &Topic, request: &Request<'_>) -> Option<Arc<Mapping>> {
-    if !topic.is_static() {
-        return None;
-    }
-    let is_physical = request.header.fields.get("lo").is_some_and(|lo| !lo.eq_ignore_ascii_case("true"));
-    if is_physical { None } else { topic.mapping() }
+    if !topic.is_static() || is_physical(request) { None } else { topic.mapping() }
 }
 
-/// The same by name.
-pub(crate) fn of(broker: &Broker, topic: &str, request: &Request<'_>) -> Option<Arc<Mapping>> {
-    broker.topics.with_static(topic, |topic| of_topic(topic, request))
+fn is_physical(request: &Request<'_>) -> bool {
+    request.header.fields.get("lo").is_some_and(|lo| !lo.eq_ignore_ascii_case("true"))
+}
+
+/// A queue that an order names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NamedQueue<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) queue_id: i32,
+    /// It is a physical queue even if the topic is static: another leader asks.
+    pub(crate) is_physical: bool,
+}
+
+impl<'a> NamedQueue<'a> {
+    pub(crate) fn of(request: &Request<'_>, topic: &'a str, queue_id: i32) -> NamedQueue<'a> {
+        NamedQueue { topic, queue_id, is_physical: is_physical(request) }
+    }
+
+    /// The mapping that the queue is found by; `None` if it is a physical one.
+    pub(crate) fn mapping(&self, topics: &Topics) -> Option<Arc<Mapping>> {
+        if self.is_physical { None } else { topics.with_static(self.topic, Topic::mapping) }
+    }
 }
 
 #[cfg(test)]

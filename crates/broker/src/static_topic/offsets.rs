@@ -6,21 +6,19 @@
 
 use std::sync::Arc;
 
-use net::{Outgoing, Request};
 use protocol::body::LogicQueueMappingItem;
 use protocol::code::{ResponseCode, request};
 use protocol::request::{OffsetReply, QueryConsumerOffset, UpdateConsumerOffset};
 
 use crate::broker::Broker;
 use crate::refusal::Refusal;
-use crate::session::Session;
-use crate::state::offsets::{Offsets, rows};
+use crate::state::offsets::Offsets;
 use crate::state::topics::Topic;
 use crate::state::topics::mapping::{Mapping, Places, end, find, is_decided, logical, physical};
-use crate::static_topic;
+use crate::static_topic::NamedQueue;
 use crate::static_topic::forward::{Forward, unexpected};
 use crate::static_topic::order::{Number, Order};
-use crate::static_topic::replies::answer_later;
+use crate::static_topic::replies::Asking;
 
 /// The offset by which one broker tells another that a group has none any more in a physical queue. Apache's broker keeps it; by its source
 /// (5.5.0, `ConsumerOffsetManager.queryOffset`) -1 is also what it finds where there is none, so it answers 14 as for none.
@@ -123,59 +121,53 @@ struct Means {
     topic: Arc<Topic>,
 }
 
-/// What becomes of a commit.
-pub(crate) enum Placed<'a> {
-    /// It names the physical queue of this broker now.
-    Here(UpdateConsumerOffset<'a>, Option<Target>),
+/// The physical queue and offset of a commit.
+pub(crate) enum Placed {
+    /// They are this broker's.
+    Here { queue_id: i32, offset: i64, target: Option<Target> },
     /// Another leader says that the group has no offset in this physical queue any more.
-    Forgotten(UpdateConsumerOffset<'a>),
-    /// Other brokers are told, and a task answers.
-    Elsewhere,
+    Forgotten,
+    /// Other brokers have to be told.
+    Elsewhere(Asking<()>),
 }
 
-/// 15: puts the physical queue and offset into a commit.
-pub(crate) fn place_commit<'a>(
+/// 15: finds the physical queue and offset of a commit.
+pub(crate) fn place_commit(
     broker: &Broker,
-    session: &Session,
-    request: &Request<'_>,
-    said: UpdateConsumerOffset<'a>,
-) -> Result<Placed<'a>, Refusal> {
-    let Some(mapping) = static_topic::of(broker, said.topic, request) else {
-        let is_static =
-            said.commit_offset == FORGOTTEN && broker.topics.with_static(said.topic, |_| Some(())).is_some();
-        return Ok(if is_static { Placed::Forgotten(said) } else { Placed::Here(said, None) });
+    group: &str,
+    queue: &NamedQueue<'_>,
+    offset: i64,
+) -> Result<Placed, Refusal> {
+    let &NamedQueue { topic: name, queue_id, .. } = queue;
+    let Some(mapping) = queue.mapping(&broker.topics) else {
+        let is_static = offset == FORGOTTEN && broker.topics.with_static(name, |_| Some(())).is_some();
+        return Ok(if is_static { Placed::Forgotten } else { Placed::Here { queue_id, offset, target: None } });
     };
-    if said.commit_offset < 0 {
+    if offset < 0 {
         // A negative offset is no offset, as everywhere.
-        let queue_id = mapping.led(said.queue_id)?.last().map_or(said.queue_id, |leader| leader.queue_id);
-        return Ok(Placed::Here(UpdateConsumerOffset { queue_id, ..said }, None));
+        let queue_id = mapping.led(queue_id)?.last().map_or(queue_id, |leader| leader.queue_id);
+        return Ok(Placed::Here { queue_id, offset, target: None });
     }
-    let target = Target::of(&mapping, said.queue_id, said.commit_offset)?;
+    let target = Target::of(&mapping, queue_id, offset)?;
     if target.is_all_here() {
-        let physical = UpdateConsumerOffset { queue_id: target.item().queue_id, commit_offset: target.offset, ..said };
-        return Ok(Placed::Here(physical, Some(target)));
+        let (queue_id, offset) = (target.item().queue_id, target.offset);
+        return Ok(Placed::Here { queue_id, offset, target: Some(target) });
     }
-    let Some(topic) = broker.topics.get(said.topic) else { return Err(mapping.not_led(said.queue_id)) };
+    let Some(topic) = broker.topics.get(name) else { return Err(mapping.not_led(queue_id)) };
     let item = target.item();
-    if target.is_here() && broker.offsets.is_reset_pending(said.consumer_group, said.topic, item.queue_id) {
-        return Ok(Placed::Here(UpdateConsumerOffset { queue_id: item.queue_id, ..said }, Some(target)));
+    if target.is_here() && broker.offsets.is_reset_pending(group, name, item.queue_id) {
+        return Ok(Placed::Here { queue_id: item.queue_id, offset, target: Some(target) });
     }
-    let group = said.consumer_group.to_owned();
-    let number = broker.commits.join(&group, said.topic, said.queue_id)?;
+    let group = group.to_owned();
+    let number = broker.commits.join(&group, name, queue_id)?;
     if target.is_here() {
         // It counts only where no younger place has one, so it may be noted before these are asked: a group that only goes on keeps
         // what it has done, whether their brokers are there or not. What came before and is not done is not needed any more.
         number.finish(|| target.note_place(&broker.offsets, &group));
     }
     let (forward, offsets) = (Arc::clone(&broker.forward), Arc::clone(&broker.offsets));
-    let (means, reply_to) = (Means { forward, offsets, topic }, request.reply_to());
-    answer_later(broker, session, request, async move {
-        target.tell(means, &number, &group).await?;
-        let mut out = Outgoing::new();
-        out.reply(reply_to, ResponseCode::Success, None, &(), &[]);
-        Ok(out)
-    })?;
-    Ok(Placed::Elsewhere)
+    let means = Means { forward, offsets, topic };
+    Ok(Placed::Elsewhere(Box::pin(async move { target.tell(means, &number, &group).await })))
 }
 
 /// A commit that came with a pull, for which no answer says what became of it. One that is not all of this broker's is left to the
@@ -206,9 +198,9 @@ impl PulledCommit {
     }
 }
 
-/// What a client is told of an offset that lies in a place; one that came behind its end counts as the end.
-fn told(places: &Places, at: usize, offset: i64) -> OffsetReply {
-    OffsetReply { offset: logical(&places[at], offset.min(end(places, at))) }
+/// The logical offset of one that lies in a place; one that came behind its end counts as the end.
+fn told(places: &Places, at: usize, offset: i64) -> i64 {
+    logical(&places[at], offset.min(end(places, at)))
 }
 
 /// A commit on its way to another broker.
@@ -255,23 +247,30 @@ impl Commit {
     }
 }
 
+/// Where the offset of a group in a logical queue is found.
+pub(crate) enum Found {
+    /// As that of any other queue, in this physical one: the logical queue has never moved.
+    Physical(i32),
+    /// Here.
+    Here(i64),
+    /// Perhaps at other brokers, which have to be asked.
+    Elsewhere(Asking<i64>),
+}
+
 /// 14, for a static topic: from the youngest physical queue on, the first offset that there is.
-///
-/// Gives the physical queue back while the logical one has never moved: that is asked for like any other.
 pub(crate) fn query(
-    broker: &Broker,
-    session: &mut Session,
-    request: &Request<'_>,
+    offsets: &Arc<Offsets>,
+    forward: &Arc<Forward>,
     mapping: &Mapping,
-    asked: &QueryConsumerOffset<'_>,
-    out: &mut Outgoing,
-) -> Result<Option<i32>, Refusal> {
-    let places = mapping.places(asked.queue_id)?;
+    queue_id: i32,
+    group: &str,
+) -> Result<Found, Refusal> {
+    let places = mapping.places(queue_id)?;
     if let [only] = &*places
         && only.logic_offset == 0
         && only.start_offset == 0
     {
-        return Ok(Some(only.queue_id));
+        return Ok(Found::Physical(only.queue_id));
     }
     let mut left = places.len();
     // Nearly always the answer is here, in the queue that takes the messages.
@@ -281,22 +280,15 @@ pub(crate) fn query(
             break;
         }
         left = at;
-        let offset = broker.offsets.committed(asked.consumer_group, asked.topic, item.queue_id);
+        let offset = offsets.committed(group, places.topic(), item.queue_id);
         let Some(offset) = offset.filter(|_| is_decided(item)) else { continue };
-        rows::put(&broker.store, &broker.offsets);
-        if !broker.store.journal().is_failing() {
-            session.durable_or_late_after(broker.offsets.put_at(asked.consumer_group, asked.topic));
-        }
-        let reply = told(&places, at, offset);
-        out.reply(request.reply_to(), ResponseCode::Success, None, &reply, &[]);
-        return Ok(None);
+        return Ok(Found::Here(told(&places, at, offset)));
     }
     if left == 0 {
         return Err(not_found());
     }
-    let group = asked.consumer_group.to_owned();
-    let (forward, offsets, reply_to) = (Arc::clone(&broker.forward), Arc::clone(&broker.offsets), request.reply_to());
-    answer_later(broker, session, request, async move {
+    let (group, forward, offsets) = (group.to_owned(), Arc::clone(forward), Arc::clone(offsets));
+    Ok(Found::Elsewhere(Box::pin(async move {
         for at in (0..left).rev().filter(|at| is_decided(&places[*at])) {
             let item = &places[at];
             let found = if places.is_here(item) {
@@ -305,14 +297,11 @@ pub(crate) fn query(
                 ask(&forward, &group, places.topic(), item).await?
             };
             if let Some(offset) = found {
-                let mut out = Outgoing::new();
-                out.reply(reply_to, ResponseCode::Success, None, &told(&places, at, offset), &[]);
-                return Ok(out);
+                return Ok(told(&places, at, offset));
             }
         }
         Err(not_found())
-    })?;
-    Ok(None)
+    })))
 }
 
 /// The offset of a group in another broker's physical queue.

@@ -4,9 +4,8 @@
 
 use std::sync::Arc;
 
-use net::{Outgoing, Request};
 use protocol::body::LogicQueueMappingItem;
-use protocol::code::{ResponseCode, request};
+use protocol::code::request;
 use protocol::header::EncodeFields;
 use protocol::request::{
     EarliestStoreTimeReply, GetEarliestStoreTime, GetMaxOffset, GetMinOffset, OffsetReply, SearchOffset,
@@ -14,24 +13,27 @@ use protocol::request::{
 use store::{Boundary, Store};
 use tokio::sync::oneshot;
 
-use crate::broker::Broker;
 use crate::refusal::{Refusal, SOON};
-use crate::session::Session;
 use crate::state::topics::mapping::{Mapping, Places, end, find, is_decided, logical, logical_or_unknown};
 use crate::static_topic::forward::Forward;
-use crate::static_topic::replies::answer_later;
+use crate::static_topic::replies::Asking;
 
 /// The physical queues of one logical queue, wherever they are.
-struct Queues {
+pub(crate) struct Queues {
     store: Arc<Store>,
     forward: Arc<Forward>,
     places: Places,
 }
 
 impl Queues {
-    fn of(broker: &Broker, mapping: &Mapping, queue_id: i32) -> Result<Queues, Refusal> {
+    pub(crate) fn of(
+        store: &Arc<Store>,
+        forward: &Arc<Forward>,
+        mapping: &Mapping,
+        queue_id: i32,
+    ) -> Result<Queues, Refusal> {
         let places = mapping.places(queue_id)?;
-        Ok(Queues { store: Arc::clone(&broker.store), forward: Arc::clone(&broker.forward), places })
+        Ok(Queues { store: Arc::clone(store), forward: Arc::clone(forward), places })
     }
 
     fn is_here(&self, item: &LogicQueueMappingItem) -> bool {
@@ -43,8 +45,8 @@ impl Queues {
     }
 
     /// The place of a logical offset.
-    fn place(&self, mapping: &Mapping, queue_id: i32, logical: i64) -> Result<usize, Refusal> {
-        find(&self.places, logical).ok_or_else(|| mapping.not_led(queue_id))
+    fn place(&self, logical: i64) -> Result<usize, Refusal> {
+        find(&self.places, logical).ok_or_else(|| self.places.not_led())
     }
 
     /// Runs a read on a cold-read thread.
@@ -166,81 +168,35 @@ impl Queues {
 }
 
 /// 29: the logical offset of a time.
-pub(crate) fn offset_by_time(
-    broker: &Broker,
-    session: &Session,
-    request: &Request<'_>,
-    mapping: &Mapping,
-    asked: &SearchOffset<'_>,
-    boundary: Boundary,
-) -> Result<(), Refusal> {
-    let queues = Queues::of(broker, mapping, asked.queue_id)?;
-    let timestamp = asked.timestamp;
-    let reply_to = request.reply_to();
-    answer_later(broker, session, request, async move {
-        let offset = match boundary {
-            Boundary::Lower => queues.first_since(timestamp).await?,
-            Boundary::Upper => queues.last_until(timestamp).await?,
-        };
-        let mut out = Outgoing::new();
-        out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);
-        Ok(out)
+pub(crate) fn offset_by_time(queues: Queues, timestamp: i64, boundary: Boundary) -> Asking<i64> {
+    Box::pin(async move {
+        match boundary {
+            Boundary::Lower => queues.first_since(timestamp).await,
+            Boundary::Upper => queues.last_until(timestamp).await,
+        }
     })
 }
 
 /// 30: the logical offset behind the last message.
-pub(crate) fn max_offset(
-    broker: &Broker,
-    session: &Session,
-    request: &Request<'_>,
-    mapping: &Mapping,
-    asked: &GetMaxOffset<'_>,
-) -> Result<(), Refusal> {
-    let queues = Queues::of(broker, mapping, asked.queue_id)?;
-    let place = queues.place(mapping, asked.queue_id, i64::MAX)?;
-    let (reply_to, committed) = (request.reply_to(), asked.committed);
-    answer_later(broker, session, request, async move {
+pub(crate) fn max_offset(queues: Queues, committed: bool) -> Result<Asking<i64>, Refusal> {
+    let place = queues.place(i64::MAX)?;
+    Ok(Box::pin(async move {
         let item = &queues.places[place];
-        let offset = logical(item, queues.max(item, committed).await?.min(end(&queues.places, place)));
-        let mut out = Outgoing::new();
-        out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);
-        Ok(out)
-    })
+        Ok(logical(item, queues.max(item, committed).await?.min(end(&queues.places, place))))
+    }))
 }
 
 /// 31: the logical offset of the first message.
-pub(crate) fn min_offset(
-    broker: &Broker,
-    session: &Session,
-    request: &Request<'_>,
-    mapping: &Mapping,
-    asked: &GetMinOffset<'_>,
-) -> Result<(), Refusal> {
-    let queues = Queues::of(broker, mapping, asked.queue_id)?;
-    let (place, reply_to) = (queues.place(mapping, asked.queue_id, 0)?, request.reply_to());
-    answer_later(broker, session, request, async move {
+pub(crate) fn min_offset(queues: Queues) -> Result<Asking<i64>, Refusal> {
+    let place = queues.place(0)?;
+    Ok(Box::pin(async move {
         let item = &queues.places[place];
-        let offset = logical_or_unknown(item, queues.min(item).await?.min(end(&queues.places, place)));
-        let mut out = Outgoing::new();
-        out.reply(reply_to, ResponseCode::Success, None, &OffsetReply { offset }, &[]);
-        Ok(out)
-    })
+        Ok(logical_or_unknown(item, queues.min(item).await?.min(end(&queues.places, place))))
+    }))
 }
 
 /// 32: when the first message was stored; -1 when there is none in the oldest physical queue.
-pub(crate) fn earliest_store_time(
-    broker: &Broker,
-    session: &Session,
-    request: &Request<'_>,
-    mapping: &Mapping,
-    asked: &GetEarliestStoreTime<'_>,
-) -> Result<(), Refusal> {
-    let queues = Queues::of(broker, mapping, asked.queue_id)?;
-    let (place, reply_to) = (queues.place(mapping, asked.queue_id, 0)?, request.reply_to());
-    answer_later(broker, session, request, async move {
-        let reply = EarliestStoreTimeReply { timestamp: queues.earliest(&queues.places[place]).await? };
-        let mut out = Outgoing::new();
-        out.reply(reply_to, ResponseCode::Success, None, &reply, &[]);
-        Ok(out)
-    })
+pub(crate) fn earliest_store_time(queues: Queues) -> Result<Asking<i64>, Refusal> {
+    let place = queues.place(0)?;
+    Ok(Box::pin(async move { queues.earliest(&queues.places[place]).await }))
 }

@@ -1,5 +1,6 @@
 //! Answers to requests that wait for the brokers that hold older queues of a static topic.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,9 @@ use crate::session::Session;
 
 /// How long one request may wait for them, however many it has to ask; its client waits no longer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A look at other brokers' queues. It ends by itself or is dropped.
+pub(crate) type Asking<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>> + Send>>;
 
 /// Answers a request by a task that may wait for others. `answer` writes the reply.
 ///

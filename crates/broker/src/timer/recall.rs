@@ -4,11 +4,14 @@
 //! is delivered.
 
 use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use net::Request;
+use config::BrokerSettings;
+use net::{ReplyTo, Request};
 use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::properties::name;
@@ -21,9 +24,10 @@ use store::TagsCode;
 use super::asked::{When, when};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
-use crate::sends::{Counted, Kind, Receipt};
+use crate::sends::{Counted, Kind, Receipt, Sends};
 use crate::session::Session;
 use crate::state::stats::MessageType;
+use crate::state::topics::{Topic, Topics};
 use crate::write::append;
 use crate::write::facts::{self, Facts, Real};
 
@@ -68,118 +72,159 @@ impl Handle {
     }
 }
 
-/// 370: adds the recall to the session's batch. Checks in Apache's order and words.
+/// A producer takes a message back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecallOrder<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) handle: &'a str,
+    pub(crate) producer_group: &'a str,
+}
+
+/// 370: adds the recall to the session's batch.
 pub(crate) fn recall(broker: &Broker, session: &mut Session, request: &Request<'_>) -> Result<(), Refusal> {
     let fields = RecallMessage::decode(&request.header.fields)?;
-    let settings = broker.settings.load();
-    if !settings.recall_message_enable {
-        let remark = "recall failed, operation is forbidden (recallMessageEnable is false)";
-        return Err(Refusal::new(ResponseCode::NoPermission, remark));
-    }
-    let now = broker.clock.now().0;
-    let unavailable = |why: String| {
-        let remark = format!("recall failed, broker service not available: {why}");
-        Err(Refusal::new(ResponseCode::ServiceNotAvailable, remark))
+    let order = RecallOrder {
+        topic: fields.topic,
+        handle: fields.recall_handle,
+        producer_group: fields.producer_group.unwrap_or_default(),
     };
-    let until = settings.start_accept_send_request_time_stamp;
-    if now < until {
-        return unavailable(format!("until {until} (startAcceptSendRequestTimeStamp; now is {now})"));
-    }
-    if !perm::is_writable(settings.broker_permission) && !settings.allow_recall_when_broker_not_writeable {
-        return unavailable("the broker is not writable (allowRecallWhenBrokerNotWriteable is false)".to_owned());
-    }
-    let Some(topic) = broker.topics.get(fields.topic) else {
-        let remark = format!("recall failed, the topic[{}] not exist", fields.topic);
-        return Err(Refusal::new(ResponseCode::TopicNotExist, remark));
-    };
-    let illegal = |remark: String| Err(Refusal::new(ResponseCode::IllegalOperation, remark));
-    let Some(handle) = Handle::read(fields.recall_handle) else {
-        return illegal("recall handle is invalid".to_owned());
-    };
-    if handle.topic != fields.topic {
-        return illegal(format!("recall failed, topic not match: the handle names {}", handle.topic));
-    }
-    if handle.broker_name != settings.broker_name {
-        return illegal(format!(
-            "recall failed, broker service not available: the handle names {}",
-            handle.broker_name
-        ));
-    }
-    let max_ms = broker.store_settings.load().timer_max_delay_sec.saturating_mul(1000);
-    let due = handle.timestamp.parse::<i64>().unwrap_or(-1);
-    let left = due.saturating_sub(now);
-    if left <= 0 || left >= max_ms {
-        return illegal(format!(
-            "recall failed, timestamp invalid: {} is {left} ms from now, it must lie between 0 and {max_ms}",
-            handle.timestamp
-        ));
-    }
-    let failed = |refusal: Refusal| {
-        Refusal::new(ResponseCode::SystemError, format!("recall failed, execute error: {}", refusal.remark))
-    };
-    let When::Behind(out) = when(broker, &Facts::of_recall(&handle.message_id, &handle.timestamp)).map_err(failed)?
-    else {
-        return illegal("recall failed, timestamp invalid: its time has come".to_owned());
-    };
-    let Some(timers) = &broker.timers else {
-        return illegal("recall failed, execute error: timerWheelEnable is false".to_owned());
-    };
-    let lane = timers.topic().lane(&broker.store, 0).map_err(Refusal::failed)?;
+    order.run(broker, session.connection.peer(), request.reply_to(), &mut session.sends)
+}
 
-    let mut digits = String::new();
-    let _ = write!(digits, "{now}");
-    let sends = &mut session.sends;
-    let properties = &mut sends.properties;
-    properties.clear();
-    let group = fields.producer_group.unwrap_or_default();
-    for (key, value) in [
-        (name::TAGS, TAG),
-        (name::TIMER_DEL_UNIQKEY, &handle.message_id),
-        (name::UNIQ_KEY, &handle.message_id),
-        (name::TIMER_DELIVER_MS, &handle.timestamp),
-        (name::BORN_TIMESTAMP, &digits),
-        (name::PGROUP, group),
-    ] {
-        facts::put(properties, key, value);
+impl RecallOrder<'_> {
+    /// Adds the recall to a batch, whose receipt answers it. `born_host`: the producer.
+    pub(crate) fn run(
+        &self,
+        broker: &Broker,
+        born_host: SocketAddr,
+        reply_to: ReplyTo,
+        sends: &mut Sends,
+    ) -> Result<(), Refusal> {
+        let now = broker.clock.now().0;
+        let max_ms = broker.store_settings.load().timer_max_delay_sec.saturating_mul(1000);
+        let (topic, handle) = self.check(&broker.settings.load(), &broker.topics, now, max_ms)?;
+        let failed = |refusal: Refusal| {
+            Refusal::new(ResponseCode::SystemError, format!("recall failed, execute error: {}", refusal.remark))
+        };
+        let facts = Facts::of_recall(&handle.message_id, &handle.timestamp);
+        let When::Behind(slot) = when(broker, &facts).map_err(failed)? else {
+            return Err(illegal("recall failed, timestamp invalid: its time has come"));
+        };
+        let Some(timers) = &broker.timers else {
+            return Err(illegal("recall failed, execute error: timerWheelEnable is false"));
+        };
+        let lane = timers.topic().lane(&broker.store, 0).map_err(Refusal::failed)?;
+        self.write_properties(&mut sends.properties, &handle, now, slot);
+        if sends.properties.len() > PROPERTIES_MAX {
+            return Err(illegal(format!(
+                "recall failed, the properties would have {} B, the limit is {PROPERTIES_MAX} B",
+                sends.properties.len()
+            )));
+        }
+        let draft = RecordDraft {
+            topic: names::TIMER_TOPIC,
+            queue_id: 0,
+            flag: 0,
+            sys_flag: 0,
+            born_timestamp: now,
+            born_host,
+            store_host: broker.advertised,
+            reconsume_times: 0,
+            prepared_offset: 0,
+            body: b"0",
+            properties: &sends.properties,
+        };
+        let (first, gathered) = (sends.batch.len(), sends.batch.bytes());
+        append::push(&mut sends.batch, &lane, TagsCode::Code(tags::code(TAG)), &draft);
+        append::check_fits(broker, &mut sends.batch, first, gathered).map_err(failed)?;
+        let text = sends.receipts.keep(&handle.message_id);
+        sends.receipts.push(Receipt {
+            reply_to,
+            kind: Kind::Recall,
+            queue_id: 0,
+            records: first..first + 1,
+            text,
+            stage: broker.stage_of(&topic, None),
+            claim: None,
+            part: None,
+        });
+        sends.touch(lane);
+        sends.count(Counted::Sent { topic, queue_id: 0, message_type: MessageType::Delay, messages: 1, bytes: 1 });
+        Ok(())
     }
-    digits.clear();
-    let _ = write!(digits, "{out}");
-    facts::put(properties, name::TIMER_OUT_MS, &digits);
-    facts::put_real(properties, Real { topic: topic.name(), queue_id: 0 });
-    if properties.len() > PROPERTIES_MAX {
-        let bytes = properties.len();
-        return illegal(format!("recall failed, the properties would have {bytes} B, the limit is {PROPERTIES_MAX} B"));
+
+    /// May it be taken back? Checks in Apache's order and words.
+    fn check(
+        &self,
+        settings: &BrokerSettings,
+        topics: &Topics,
+        now: i64,
+        max_ms: i64,
+    ) -> Result<(Arc<Topic>, Handle), Refusal> {
+        if !settings.recall_message_enable {
+            let remark = "recall failed, operation is forbidden (recallMessageEnable is false)";
+            return Err(Refusal::new(ResponseCode::NoPermission, remark));
+        }
+        let unavailable = |why: String| {
+            let remark = format!("recall failed, broker service not available: {why}");
+            Err(Refusal::new(ResponseCode::ServiceNotAvailable, remark))
+        };
+        let until = settings.start_accept_send_request_time_stamp;
+        if now < until {
+            return unavailable(format!("until {until} (startAcceptSendRequestTimeStamp; now is {now})"));
+        }
+        if !perm::is_writable(settings.broker_permission) && !settings.allow_recall_when_broker_not_writeable {
+            return unavailable("the broker is not writable (allowRecallWhenBrokerNotWriteable is false)".to_owned());
+        }
+        let Some(topic) = topics.get(self.topic) else {
+            let remark = format!("recall failed, the topic[{}] not exist", self.topic);
+            return Err(Refusal::new(ResponseCode::TopicNotExist, remark));
+        };
+        let handle = Handle::read(self.handle).ok_or_else(|| illegal("recall handle is invalid"))?;
+        if handle.topic != self.topic {
+            return Err(illegal(format!("recall failed, topic not match: the handle names {}", handle.topic)));
+        }
+        if handle.broker_name != settings.broker_name {
+            return Err(illegal(format!(
+                "recall failed, broker service not available: the handle names {}",
+                handle.broker_name
+            )));
+        }
+        let due = handle.timestamp.parse::<i64>().unwrap_or(-1);
+        let left = due.saturating_sub(now);
+        if left <= 0 || left >= max_ms {
+            return Err(illegal(format!(
+                "recall failed, timestamp invalid: {} is {left} ms from now, it must lie between 0 and {max_ms}",
+                handle.timestamp
+            )));
+        }
+        Ok((topic, handle))
     }
-    let draft = RecordDraft {
-        topic: names::TIMER_TOPIC,
-        queue_id: 0,
-        flag: 0,
-        sys_flag: 0,
-        born_timestamp: now,
-        born_host: session.connection.peer(),
-        store_host: broker.advertised,
-        reconsume_times: 0,
-        prepared_offset: 0,
-        body: b"0",
-        properties,
-    };
-    let (first, gathered) = (sends.batch.len(), sends.batch.bytes());
-    append::push(&mut sends.batch, &lane, TagsCode::Code(tags::code(TAG)), &draft);
-    append::check_fits(broker, &mut sends.batch, first, gathered).map_err(failed)?;
-    let text = sends.receipts.keep(&handle.message_id);
-    sends.receipts.push(Receipt {
-        reply_to: request.reply_to(),
-        kind: Kind::Recall,
-        queue_id: 0,
-        records: first..first + 1,
-        text,
-        stage: broker.stage_of(&topic, None),
-        claim: None,
-        part: None,
-    });
-    sends.touch(lane);
-    sends.count(Counted::Sent { topic, queue_id: 0, message_type: MessageType::Delay, messages: 1, bytes: 1 });
-    Ok(())
+
+    /// `slot`: behind which the message waits.
+    fn write_properties(&self, properties: &mut Vec<u8>, handle: &Handle, now: i64, slot: i64) {
+        let mut digits = String::new();
+        let _ = write!(digits, "{now}");
+        properties.clear();
+        for (key, value) in [
+            (name::TAGS, TAG),
+            (name::TIMER_DEL_UNIQKEY, &handle.message_id),
+            (name::UNIQ_KEY, &handle.message_id),
+            (name::TIMER_DELIVER_MS, &handle.timestamp),
+            (name::BORN_TIMESTAMP, &digits),
+            (name::PGROUP, self.producer_group),
+        ] {
+            facts::put(properties, key, value);
+        }
+        digits.clear();
+        let _ = write!(digits, "{slot}");
+        facts::put(properties, name::TIMER_OUT_MS, &digits);
+        facts::put_real(properties, Real { topic: self.topic, queue_id: 0 });
+    }
+}
+
+fn illegal(remark: impl Into<String>) -> Refusal {
+    Refusal::new(ResponseCode::IllegalOperation, remark)
 }
 
 #[cfg(test)]

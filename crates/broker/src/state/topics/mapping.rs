@@ -38,6 +38,11 @@ impl Places {
     pub(crate) fn is_here(&self, item: &LogicQueueMappingItem) -> bool {
         item.bname == self.detail.bname
     }
+
+    /// The refusal if none of them holds what is asked for.
+    pub(crate) fn not_led(&self) -> Refusal {
+        not_led(&self.detail, self.queue_id)
+    }
 }
 
 impl Deref for Places {
@@ -78,11 +83,9 @@ impl Mapping {
             .ok_or_else(|| self.not_led(queue_id))
     }
 
-    /// Apache's words, typing error included.
+    /// The refusal for a queue that another broker leads, or that is none.
     pub(crate) fn not_led(&self, queue_id: i32) -> Refusal {
-        let (topic, broker) = (&self.detail.topic, &self.detail.bname);
-        let remark = format!("{topic}-{queue_id} does not exit in request process of current broker {broker}");
-        Refusal::new(ResponseCode::NotLeaderForQueue, remark)
+        not_led(&self.detail, queue_id)
     }
 
     /// Whether a physical queue is this broker's.
@@ -115,6 +118,13 @@ impl Mapping {
             total_queues: self.detail.total_queues,
         }
     }
+}
+
+/// Apache's words, typing error included.
+fn not_led(detail: &TopicQueueMappingDetail, queue_id: i32) -> Refusal {
+    let (topic, broker) = (&detail.topic, &detail.bname);
+    let remark = format!("{topic}-{queue_id} does not exit in request process of current broker {broker}");
+    Refusal::new(ResponseCode::NotLeaderForQueue, remark)
 }
 
 /// Whether it is decided at which logical offset a physical queue begins. While a queue moves, its new place is written to before that.
