@@ -86,7 +86,7 @@ impl<'a> CommitOrder<'a> {
             return Ok(Eventual::Now(Committed::PassedOver));
         }
         match target {
-            Some(target) => target.note_at_once(broker, group),
+            Some(target) => target.note_at_once(&broker.offsets, &broker.commits, group),
             None if is_forgotten => broker.offsets.forget_queue(group, name, queue_id),
             None => broker.offsets.commit_by(&client, group, name, queue_id, offset),
         }
