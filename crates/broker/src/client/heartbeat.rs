@@ -98,8 +98,9 @@ pub(crate) fn beat(
     Ok(())
 }
 
-/// Takes a heartbeat. The outcome says whether the client is to send its subscriptions in full. Each topic that is made for it is told
-/// to `made`, by its place in the journal: the answer waits until that is written, a refusal too.
+/// Takes a heartbeat. The outcome says whether the client is to send its subscriptions in full.
+/// `made` gets the place in the journal of each topic that is made: an answer waits until that is
+/// written, a refusal too.
 pub(crate) fn hear(
     broker: &Broker,
     client: &Client<Connection<Work>>,
