@@ -34,6 +34,8 @@ mod schedule;
 mod sends;
 mod serve;
 mod session;
+#[cfg(test)]
+mod started;
 mod state;
 mod static_topic;
 mod tables;

@@ -140,8 +140,10 @@ fn tidy(broker: &Broker) {
     broker.hold.rooms.sweep(Duration::from_secs(idle));
     broker.routes.expire(broker.clock.now());
     tend_conditions(broker);
-    heartbeat::close_silent(broker);
-    heartbeat::tell_late(broker);
+    let longest = Duration::from_millis(broker.settings.load().channel_expired_timeout);
+    heartbeat::close_silent(&broker.clients, broker.clock.elapsed(), longest);
+    let untold = std::mem::take(&mut *broker.untold.lock());
+    heartbeat::tell_late(&broker.clients, untold);
 }
 
 fn tell(minute: &Minute) {

@@ -65,7 +65,8 @@ pub(crate) fn query(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let (inbox, reply_to) = (Arc::clone(&session.inbox), request.reply_to());
-    // Through the inbox, which loses no reply: without one the client would keep the queues that it has.
+    // Through the inbox, which loses no reply: without one the client would keep the queues that it
+    // has.
     let later = move |division: Division, queues: Arc<Vec<MessageQueue>>| {
         inbox.push(Errand::then(move |_, _, out| {
             let reply = fastjson::to_vec(&division.of(&queues), Dialect::FastJson);
@@ -78,10 +79,12 @@ pub(crate) fn query(
     Ok(())
 }
 
-/// The queues that a client is to consume. `None` if name servers have to be asked: `later` gets the topic's queues then.
+/// The queues that a client is to consume. `None` if name servers have to be asked: `later` gets
+/// the topic's queues then.
 ///
-/// A topic may lie on several brokers, and the client asks only one of them; so the queues come from the name servers, unless there are
-/// none. Asking them takes a while: one task a topic does it, for all clients that wait for it.
+/// A topic may lie on several brokers, and the client asks only one of them; so the queues come
+/// from the name servers, unless there are none. Asking them takes a while: one task a topic does
+/// it, for all clients that wait for it.
 pub(crate) fn assign(
     broker: &Broker,
     order: QueryAssignment,

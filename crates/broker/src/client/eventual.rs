@@ -1,4 +1,5 @@
-//! Outcomes that may have to wait for the disk or for other brokers, and their way to a remoting client.
+//! Outcomes that may have to wait for the disk or for other brokers, and their way to a remoting
+//! client.
 
 use net::{Outgoing, ReplyTo, Request};
 use protocol::code::ResponseCode;

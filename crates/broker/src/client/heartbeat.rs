@@ -3,6 +3,7 @@
 //! The rules are those of `clients.rs`; here they meet the connections. Members of a group are told of a change by request 40, which
 //! nobody answers: who misses one asks again within 20 s anyway.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,8 +98,9 @@ pub(crate) fn beat(
     Ok(())
 }
 
-/// Takes a heartbeat. The outcome says whether the client is to send its subscriptions in full. Each topic that is made for it is told
-/// to `made`, by its place in the journal: the answer waits until that is written, a refusal too.
+/// Takes a heartbeat. The outcome says whether the client is to send its subscriptions in full.
+/// `made` gets the place in the journal of each topic that is made: an answer waits until that is
+/// written, a refusal too.
 pub(crate) fn hear(
     broker: &Broker,
     client: &Client<Connection<Work>>,
@@ -270,9 +272,8 @@ fn is_member(clients: &Clients<Connection<Work>>, group: &str, client_id: &str) 
 }
 
 /// Closes the connections of clients that have been silent for longer than `channelExpiredTimeout`; closing does the rest.
-pub(crate) fn close_silent(broker: &Broker) {
-    let longest = Duration::from_millis(broker.settings.load().channel_expired_timeout);
-    for connection in broker.clients.silent(broker.clock.elapsed(), longest) {
+pub(crate) fn close_silent(clients: &Clients<Connection<Work>>, now: Duration, longest: Duration) {
+    for connection in clients.silent(now, longest) {
         tracing::info!(peer = %connection.peer(), "connection closed: no heartbeat in time");
         connection.close();
     }
@@ -300,10 +301,9 @@ fn tell_now(notice: &Notice<Connection<Work>>) {
 }
 
 /// Tells the groups that were not told at once (`realTimeNotifyConsumerChange=false`).
-pub(crate) fn tell_late(broker: &Broker) {
-    let groups = std::mem::take(&mut *broker.untold.lock());
+pub(crate) fn tell_late(clients: &Clients<Connection<Work>>, groups: BTreeSet<Arc<str>>) {
     for name in groups {
-        if let Some(group) = broker.clients.consumers(&name) {
+        if let Some(group) = clients.consumers(&name) {
             tell_now(&Notice { group: Arc::clone(&name), members: group.members().to_vec() });
         }
     }

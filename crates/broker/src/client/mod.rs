@@ -1,7 +1,7 @@
 //! Requests of clients.
 //!
 //! A request that a second protocol brings too takes three steps: it is decoded into an order, the
-//! order runs without it, and the outcome is encoded.
+//! order runs without it, and the outcome is encoded. `tests.rs` runs orders that come by no wire.
 
 pub(crate) mod assignment;
 pub(crate) mod eventual;
@@ -18,3 +18,6 @@ pub(crate) mod retry;
 pub(crate) mod send;
 pub(crate) mod together;
 pub(crate) mod view;
+
+#[cfg(test)]
+mod tests;

@@ -74,7 +74,8 @@ impl<'a> CommitOrder<'a> {
             return Err(Refusal::new(ResponseCode::TopicNotExist, format!("Topic {} not exist!", queue.topic)));
         };
         let name = queue.topic;
-        // A topic that has become smaller is read to its end; any other id would cost memory for every id below it.
+        // A topic that has become smaller is read to its end; any other id would cost memory for
+        // every id below it.
         let is_there = |id| broker.store.existing_queue(name, id).is_some();
         if !topic.has_queue(queue_id) && !u32::try_from(queue_id).is_ok_and(is_there) {
             let remark = format!("topic {name} has no queue {queue_id}");
@@ -86,7 +87,7 @@ impl<'a> CommitOrder<'a> {
             return Ok(Eventual::Now(Committed::PassedOver));
         }
         match target {
-            Some(target) => target.note_at_once(broker, group),
+            Some(target) => target.note_at_once(&broker.offsets, &broker.commits, group),
             None if is_forgotten => broker.offsets.forget_queue(group, name, queue_id),
             None => broker.offsets.commit_by(&client, group, name, queue_id, offset),
         }
@@ -107,8 +108,8 @@ pub(crate) struct ProgressOrder<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) offset: i64,
-    /// The place of the offset in the journal. An answer waits until it is written: who sees an offset may rely on it, a crash right
-    /// after included. `None` if there is nothing to wait for.
+    /// The place of the offset in the journal; `None` if there is nothing to wait for. An answer
+    /// waits until it is written: a client relies on the offset that it sees, also after a crash.
     pub(crate) written_at: Option<u64>,
 }
 
@@ -154,9 +155,10 @@ impl ProgressOrder<'_> {
         if !self.may_begin_at_zero {
             return Err(not_found("Not found, do not set to zero, maybe this group boot first"));
         }
-        // A group that joins a young topic gets all of it: nothing has been deleted, and what is there is still in memory. That holds for a
-        // queue without a message too, as in Apache 4.x. 5.x answers 22 there, and a client that then asks for the queue's end never sees
-        // a first message that is stored in between.
+        // A group that joins a young topic gets all of it: nothing has been deleted, and what is
+        // there is still in memory. That holds for a queue without a message too, as in Apache 4.x.
+        // 5.x answers 22 there, and a client that then asks for the queue's end never sees a first
+        // message that is stored in between.
         let queue = u32::try_from(queue_id).ok().and_then(|id| broker.store.existing_queue(topic, id));
         let is_empty = match &queue {
             Some(queue) => queue.max_offset() == 0,
@@ -173,8 +175,8 @@ impl ProgressOrder<'_> {
         })))
     }
 
-    /// Nearly always the offset is written already. While the journal cannot be written, a consumer that gets a message twice after a
-    /// crash is better off than one that gets none now.
+    /// Nearly always the offset is written already. While the journal cannot be written, a consumer
+    /// that gets a message twice after a crash is better off than one that gets none now.
     fn known(&self, offset: i64, store: &Store, offsets: &Offsets) -> Eventual<Progress> {
         rows::put(store, offsets);
         let is_failing = store.journal().is_failing();

@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 use crate::blocking::beside;
 use crate::broker::Broker;
 use crate::state::registry::{Identity, Owed, PAUSE_UNCONNECTED_MAX, Server};
+use crate::state::topics::Topics;
 use crate::tasks::Stop;
 use crate::vital::vital;
 
@@ -147,7 +148,7 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: Stop) {
                     seen.remark(&server.address, remark);
                 }
                 if let Some(order_topics) = order_topics {
-                    beside(&broker, move |broker| mark_order_topics(broker, &order_topics)).await;
+                    beside(&broker, move |broker| mark_order_topics(&broker.topics, &order_topics)).await;
                 }
                 let ended = async {
                     match connection {
@@ -300,7 +301,7 @@ fn pieces(broker: &Broker, owed: Owed) -> Vec<Vec<TopicConfig>> {
 fn encoded(broker: &Broker, piece: Vec<TopicConfig>, version: DataVersion) -> Result<(Vec<u8>, bool), RegisterError> {
     let settings = broker.settings.load();
     let mut body = body_of(piece, version, settings.broker_permission);
-    add_mappings(broker, &mut body.topics);
+    add_mappings(&broker.topics, &mut body.topics);
     let bytes = body.to_json();
     if settings.compressed_register || bytes.len() > PLAIN_BYTES_MAX {
         return Ok((body.to_compressed()?, true));
@@ -385,20 +386,20 @@ fn body_of(topics: Vec<TopicConfig>, data_version: DataVersion, broker_permissio
 }
 
 /// Adds which queues of static topics are here.
-fn add_mappings(broker: &Broker, table: &mut TopicConfigTable) {
-    table.mapping_data_version = Some(broker.topics.mapping_version());
-    let told = broker.topics.mappings_of(table.topic_config_table.keys()).into_iter();
+fn add_mappings(topics: &Topics, table: &mut TopicConfigTable) {
+    table.mapping_data_version = Some(topics.mapping_version());
+    let told = topics.mappings_of(table.topic_config_table.keys()).into_iter();
     table.topic_queue_mapping_info_map = Some(told.map(|(topic, mapping)| (topic, mapping.info())).collect());
 }
 
 /// Topics are ordered if the name server's table says so, and not otherwise.
-fn mark_order_topics(broker: &Broker, order_topics: &KvTable) {
-    for topic in broker.topics.all() {
+fn mark_order_topics(topics: &Topics, order_topics: &KvTable) {
+    for topic in topics.all() {
         let config = topic.config();
         let order = order_topics.table.contains_key(topic.name());
         // A topic may be ordered by its own configuration; the table adds to that, as in Apache.
         if order && !config.order {
-            broker.topics.create(TopicConfig { order, ..TopicConfig::clone(&config) });
+            topics.create(TopicConfig { order, ..TopicConfig::clone(&config) });
         }
     }
 }

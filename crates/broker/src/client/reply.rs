@@ -120,7 +120,8 @@ impl Reply {
         clients.producer(id).ok_or_else(|| format!("push reply message fail, channel of <{id}> not found."))
     }
 
-    /// Gives the client that asked its reply, with the time in it, and says why it did not get there; nothing if it did.
+    /// Gives the client that asked its reply, with the time in it, and says why it did not get
+    /// there; nothing if it did.
     async fn push(&self, asker: &Connection<Work>, store_host: &str, pushed_at: i64) -> String {
         let mut properties = Vec::with_capacity(self.properties.len() + 32);
         facts::copy_except(&mut properties, &self.properties, |key| key == name::PUSH_REPLY_TIME);

@@ -44,7 +44,8 @@ pub(crate) struct SendBackOrder<'a> {
     pub(crate) retry_max: Option<i32>,
 }
 
-/// A message that may be given back. It is free of the request, since the message may have to come from the disk.
+/// A message that may be given back. It is free of the request, since the message may have to come
+/// from the disk.
 pub(crate) struct GivenBack {
     pub(crate) at: LogOffset,
     group: Arc<Group>,
@@ -52,7 +53,8 @@ pub(crate) struct GivenBack {
     retry_topic: Option<Arc<Topic>>,
     delay_level: i32,
     retry_max: i32,
-    /// The place in the journal of the topics that were made for it. The answer waits until that is written.
+    /// The place in the journal of the topics that were made for it. The answer waits until that is
+    /// written.
     pub(crate) written_at: u64,
 }
 
@@ -93,7 +95,8 @@ impl<'a> SendBackOrder<'a> {
         let config = group.config.load_full();
         let topic_sys_flag = if self.unit_mode { sys_flag::topic::UNIT_SUB } else { 0 };
         let retry_name = names::retry_topic(self.group);
-        // Without retries it becomes a dead letter at once. Apache says that it has the message, and forgets it.
+        // Without retries it becomes a dead letter at once. Apache says that it has the message,
+        // and forgets it.
         let retry = (config.retry_queue_nums > 0)
             .then(|| broker.topics.create_for_group(&retry_name, config.retry_queue_nums, topic_sys_flag));
         if retry.as_ref().is_some_and(|retry| !perm::is_writable(retry.topic.settings().perm)) {
@@ -157,7 +160,8 @@ impl GivenBack {
         let scanned = record.as_ref().map(|record| record::scan(record.as_ref(), false));
         let Some(Ok(Scanned::Record(view))) = scanned else { return Err(not_found(self.at.0 as i64)) };
         if view.sys_flag() & sys_flag::INNER_BATCH != 0 {
-            // As in Apache: the record is the whole batch. Consumers then send the one message that they mean to their retry topic.
+            // As in Apache: the record is the whole batch. Consumers then send the one message that
+            // they mean to their retry topic.
             return Err(Refusal::new(
                 ResponseCode::SystemError,
                 "MESSAGE_ILLEGAL: the record is a batch, and one message of it cannot be given back by its place in the log",
@@ -195,8 +199,9 @@ impl GivenBack {
             queue_id: queue_id as i32,
             records: first..first + 1,
             text: 0..0,
-            // The consumer commits its offset when it is told that the message is kept, and the journal that holds the commit is synced apart
-            // from the log: told earlier, the commit could survive a loss of power and the retry not.
+            // The consumer commits its offset when it is told that the message is kept, and the
+            // journal that holds the commit is synced apart from the log: told earlier, the commit
+            // could survive a loss of power and the retry not.
             stage,
             claim: None,
             part: None,

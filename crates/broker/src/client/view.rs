@@ -113,12 +113,14 @@ impl<'a> Bounds<'a> {
         })))
     }
 
-    /// The offset behind the last message, or with `committed` behind the last one that consumers may read.
+    /// The offset behind the last message, or with `committed` behind the last one that consumers
+    /// may read.
     pub(crate) fn max_offset(&self, queue: &NamedQueue<'_>, committed: bool) -> Result<Eventual<i64>, Refusal> {
         if let Some(queues) = self.physical(queue)? {
             return progress::max_offset(queues, committed).map(Eventual::Elsewhere);
         }
-        // A consumer that begins at a number which a loss of power gives out again would miss a message.
+        // A consumer that begins at a number which a loss of power gives out again would miss a
+        // message.
         let end = |queue: Arc<ConsumeQueue>| {
             if committed { self.store.visible_end(&queue) } else { queue.max_offset() }
         };

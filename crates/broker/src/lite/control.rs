@@ -43,7 +43,8 @@ pub(crate) fn control(
     Ok(())
 }
 
-/// Makes changes. All are looked at before the first is made; a limit that is reached stops them where it is. `connection` speaks for the clients that they name.
+/// Makes changes. All are looked at before the first is made; a limit that is reached stops them
+/// where it is. `connection` speaks for the clients that they name.
 pub(crate) fn subscribe(
     broker: &Broker,
     connection: &Connection<Work>,

@@ -104,7 +104,7 @@ where
         let is_wanted = |name: &str| names::lite_parts(name).is_some_and(|(parent, _)| parents.contains(&parent));
         all.extend(light_queues.iter().filter(|name| is_wanted(name)).cloned());
     }
-    all.retain(|queue| has_more(broker, group, queue));
+    all.retain(|queue| has_more(&broker.store, &broker.offsets, group, queue));
     // What somebody has a batch of is told when that is over: it would take the places of what can
     // be had.
     all.retain(|queue| match blocked_until(broker, group, queue) {

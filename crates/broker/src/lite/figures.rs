@@ -19,6 +19,8 @@ use super::{bound_groups, parents};
 use crate::answer::reply_json;
 use crate::broker::Broker;
 use crate::refusal::Refusal;
+use crate::state::groups::Groups;
+use crate::state::topics::Topics;
 
 /// Lite topics of one client, and lite topics with most to do, that are shown at most.
 const SHOWN_MAX: usize = 10_000;
@@ -34,8 +36,8 @@ fn wrong(remark: String) -> Refusal {
 }
 
 /// A topic that holds lite topics, in Apache's words if it is none.
-fn parent(broker: &Broker, name: &str) -> Result<Arc<TopicConfig>, Refusal> {
-    let topic = broker.topics.get(name);
+fn parent(topics: &Topics, name: &str) -> Result<Arc<TopicConfig>, Refusal> {
+    let topic = topics.get(name);
     let topic = topic.ok_or_else(|| Refusal::new(ResponseCode::TopicNotExist, format!("Topic [{name}] not exist.")))?;
     let config = topic.config();
     if !is_parent(&config) {
@@ -44,8 +46,8 @@ fn parent(broker: &Broker, name: &str) -> Result<Arc<TopicConfig>, Refusal> {
     Ok(config)
 }
 
-fn group(broker: &Broker, name: &str) -> Result<Arc<SubscriptionGroupConfig>, Refusal> {
-    let group = broker.groups.get(name);
+fn group(groups: &Groups, name: &str) -> Result<Arc<SubscriptionGroupConfig>, Refusal> {
+    let group = groups.get(name);
     let missing = || Refusal::new(ResponseCode::SubscriptionGroupNotExist, format!("Group [{name}] not exist."));
     Ok(group.ok_or_else(missing)?.config.load_full())
 }
@@ -61,12 +63,12 @@ pub(crate) fn of_broker(broker: &Broker, request: &Request<'_>, out: &mut Outgoi
         current_lmq_num: count(broker.store.light_queues()),
         event_map_size: count(told),
         order_info_count: count(broker.pops.orders.lite_count()),
-        group_meta: bound_groups(broker),
+        group_meta: bound_groups(&broker.groups),
         lite_subscription_count: count(subscriptions),
         max_lmq_num: count(broker.store_settings.load().max_lmq_consume_queue_num),
         offset_table_size: count(broker.offsets.len()),
         store_type: Some("default".to_owned()),
-        topic_meta: parents(broker),
+        topic_meta: parents(&broker.topics),
     };
     reply_json(request, out, &info);
     Ok(())
@@ -75,11 +77,11 @@ pub(crate) fn of_broker(broker: &Broker, request: &Request<'_>, out: &mut Outgoi
 /// 200075.
 pub(crate) fn of_parent_topic(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let name = GetParentTopicInfo::decode(&request.header.fields)?.topic;
-    let config = parent(broker, name)?;
+    let config = parent(&broker.topics, name)?;
     let queues = broker.store.light_queue_names();
     let of_topic = queues.iter().filter(|queue| names::lite_parts(queue).is_some_and(|(parent, _)| parent == name));
     let info = ParentTopicInfo {
-        groups: bound_groups(broker).remove(name).unwrap_or_default(),
+        groups: bound_groups(&broker.groups).remove(name).unwrap_or_default(),
         lite_topic_count: count(of_topic.count()),
         lmq_num: count(broker.store.light_queues()),
         topic: name.to_owned(),
@@ -99,7 +101,7 @@ fn store_time(store: &Store, queue: &ConsumeQueue, offset: u64) -> i64 {
 pub(crate) fn of_lite_topic(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked = GetLiteTopicInfo::decode(&request.header.fields)?;
     let (parent_topic, lite_topic) = (asked.parent_topic.unwrap_or_default(), asked.lite_topic.unwrap_or_default());
-    parent(broker, parent_topic)?;
+    parent(&broker.topics, parent_topic)?;
     let name = names::lite_queue(parent_topic, lite_topic);
     let queue = broker.store.existing_queue(&name, 0);
     let mut info = LiteTopicInfo {
@@ -121,7 +123,7 @@ pub(crate) fn of_lite_topic(broker: &Broker, request: &Request<'_>, out: &mut Ou
 
 /// Who subscribes to a lite topic; a group that gets all of them stands there as `*`.
 fn subscribers(broker: &Broker, parent: &str, queue: &str) -> Vec<ClientGroup> {
-    let groups = bound_groups(broker).remove(parent).unwrap_or_default();
+    let groups = bound_groups(&broker.groups).remove(parent).unwrap_or_default();
     let table = broker.lite.lock();
     let clients = table.subscribers(queue).into_iter();
     let mut found: Vec<ClientGroup> =
@@ -136,8 +138,8 @@ pub(crate) fn of_client(broker: &Broker, request: &Request<'_>, out: &mut Outgoi
     let asked = GetLiteClientInfo::decode(&request.header.fields)?;
     let (parent_topic, group_name) = (asked.parent_topic.unwrap_or_default(), asked.group.unwrap_or_default());
     let client_id = asked.client_id.unwrap_or_default();
-    parent(broker, parent_topic)?;
-    if LiteGroup::of(&*group(broker, group_name)?).parent() != Some(parent_topic) {
+    parent(&broker.topics, parent_topic)?;
+    if LiteGroup::of(&*group(&broker.groups, group_name)?).parent() != Some(parent_topic) {
         return Err(wrong(format!("Subscription [{group_name}]-[{parent_topic}] not match.")));
     }
     let max = usize::try_from(asked.max_count).unwrap_or(0).min(SHOWN_MAX);
@@ -160,7 +162,7 @@ pub(crate) fn of_client(broker: &Broker, request: &Request<'_>, out: &mut Outgoi
 /// 200078: of one lite topic, or of all that a group has ever consumed.
 pub(crate) fn of_group(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked = GetLiteGroupInfo::decode(&request.header.fields)?;
-    let config = group(broker, asked.group)?;
+    let config = group(&broker.groups, asked.group)?;
     let Some(parent) = LiteGroup::of(&config).parent() else {
         return Err(wrong(format!("Group [{}] is not a LITE group.", asked.group)));
     };

@@ -18,8 +18,9 @@ use protocol::code::ResponseCode;
 use protocol::names;
 use store::Store;
 
-use crate::broker::Broker;
 use crate::refusal::Refusal;
+use crate::state::groups::Groups;
+use crate::state::topics::Topics;
 use crate::write::facts::Facts;
 
 pub(crate) use control::{control, trigger};
@@ -52,16 +53,16 @@ pub(crate) fn queue_of(store: &Store, facts: &Facts<'_>, topic: &str) -> Result<
 }
 
 /// The topics that hold lite topics, and how long each of these lives.
-fn parents(broker: &Broker) -> BTreeMap<String, i32> {
-    let topics = broker.topics.all();
+fn parents(topics: &Topics) -> BTreeMap<String, i32> {
+    let topics = topics.all();
     let configs = topics.iter().map(|topic| topic.config()).filter(|config| is_parent(config));
     configs.map(|config| (config.topic_name.clone(), expiration_minutes(&config))).collect()
 }
 
 /// The groups that are bound to each of these topics.
-fn bound_groups(broker: &Broker) -> BTreeMap<String, BTreeSet<String>> {
+fn bound_groups(groups: &Groups) -> BTreeMap<String, BTreeSet<String>> {
     let mut bound = BTreeMap::<String, BTreeSet<String>>::new();
-    for group in broker.groups.all() {
+    for group in groups.all() {
         if let Some(parent) = LiteGroup::of(&group.config.load()).parent() {
             bound.entry(parent.to_owned()).or_default().insert(group.name.to_string());
         }

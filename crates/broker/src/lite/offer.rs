@@ -1,12 +1,15 @@
 //! Tells the clients of a group of a lite topic that has something for them.
 
+use store::Store;
+
 use super::state::subscriptions::Left;
 use crate::broker::Broker;
+use crate::state::offsets::Offsets;
 
 /// Tells a group of a light queue, if there is something for it now; else when its open batch is
 /// over.
 pub(crate) fn offer(broker: &Broker, group: &str, queue: &str) {
-    if !has_more(broker, group, queue) {
+    if !has_more(&broker.store, &broker.offsets, group, queue) {
         return;
     }
     match blocked_until(broker, group, queue) {
@@ -22,11 +25,11 @@ pub(super) fn hand_on(broker: &Broker, left: &Left) {
     }
 }
 
-pub(super) fn has_more(broker: &Broker, group: &str, name: &str) -> bool {
-    let Some(queue) = broker.store.existing_queue(name, 0) else { return false };
+pub(super) fn has_more(store: &Store, offsets: &Offsets, group: &str, name: &str) -> bool {
+    let Some(queue) = store.existing_queue(name, 0) else { return false };
     let max = queue.max_offset() as i64;
-    let is_behind = || broker.offsets.committed(group, name, 0).is_none_or(|committed| committed < max);
-    max > 0 && (broker.offsets.is_reset_pending(group, name, 0) || is_behind())
+    let is_behind = || offsets.committed(group, name, 0).is_none_or(|committed| committed < max);
+    max > 0 && (offsets.is_reset_pending(group, name, 0) || is_behind())
 }
 
 pub(super) fn blocked_until(broker: &Broker, group: &str, queue: &str) -> Option<i64> {

@@ -213,18 +213,13 @@ async fn mapping_of(broker: &Broker, holder: &str, fields: &GetTopicConfig<'_>) 
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
-    use std::path::Path;
     use std::task::Poll;
 
-    use config::{Machine, Role, Settings, Sources};
-    use env::{Clock, Random};
-    use net::ClientOptions;
     use protocol::body::LogicQueueMappingItem;
     use protocol::sys_flag::perm;
-    use store::{Retention, Store, StoreEnv, StoreOptions};
 
     use super::*;
-    use crate::duties::Start;
+    use crate::started;
     use crate::state::topics::plain;
 
     fn item(generation: i32, bname: &str, logic_offset: i64) -> LogicQueueMappingItem {
@@ -288,38 +283,13 @@ mod tests {
         assert_eq!(by_leader(&infos), [("a".to_owned(), vec![0])].into());
     }
 
-    async fn broker_at(dir: &Path, name_server: String) -> (Arc<Store>, Arc<Broker>) {
-        let machine = Machine { host_name: "localhost".into(), address: [127, 0, 0, 1].into(), home: dir.into() };
-        let configuration =
-            Settings::load(Sources { data: Some(dir.into()), ..Sources::new(Role::Broker, machine) }).unwrap();
-        let (clock, random) = (Clock::real(), Random::seeded(1));
-        // Whatever the machine's disk is at.
-        let retention = Retention { disk_warning_percent: 100, ..Retention::default() };
-        let options = StoreOptions { retention, segment_bytes: 16 << 20, ..StoreOptions::at(dir) };
-        let env = StoreEnv { clock: clock.clone(), random: random.clone(), ..StoreEnv::real() };
-        let (store, _) = Store::open(options, env).unwrap();
-        let start = Start {
-            settings: configuration.broker().unwrap(),
-            store_settings: configuration.store().unwrap(),
-            store: Arc::clone(&store),
-            advertised: ([127, 0, 0, 1], 10911).into(),
-            name_servers: vec![name_server],
-            configuration,
-            config_file: None,
-            calls: ClientOptions::default(),
-            clock,
-            random,
-        };
-        let broker = Broker::start(start).await.unwrap();
-        (store, broker)
-    }
-
     #[tokio::test]
     async fn while_a_cleaning_waits_for_others_every_mapping_can_be_changed() {
         let dir = tempfile::tempdir().unwrap();
         // Whoever connects to it hears nothing.
         let name_server = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (store, broker) = broker_at(dir.path(), name_server.local_addr().unwrap().to_string()).await;
+        let name_servers = vec![name_server.local_addr().unwrap().to_string()];
+        let (store, broker) = started::at(dir.path(), name_servers).await;
         // Says how many of the mappings before are still held.
         let remap = |topic: &str, epoch| {
             let mapped = seen(vec![item(0, "b", 0), item(1, "a", 10_000)]);

@@ -85,9 +85,9 @@ impl Target {
     }
 
     /// Notes one that is all here.
-    pub(crate) fn note_at_once(&self, broker: &Broker, group: &str) {
-        let commit = || self.note(&broker.offsets, group);
-        broker.commits.at_once(group, self.places.topic(), self.queue_id, commit);
+    pub(crate) fn note_at_once(&self, offsets: &Offsets, commits: &Order, group: &str) {
+        let commit = || self.note(offsets, group);
+        commits.at_once(group, self.places.topic(), self.queue_id, commit);
     }
 
     /// Tells the other brokers, and then notes what is this broker's.

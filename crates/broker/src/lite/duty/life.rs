@@ -62,13 +62,13 @@ pub(crate) async fn keep(broker: Arc<Broker>, mut stop: Stop) {
 /// Removes the lite topics that have been silent for longer than their parents state. Takes what the last look returned.
 fn expire(broker: &Broker, before: &Ahead) -> Ahead {
     let mut ahead = Ahead::new();
-    let parents = parents(broker);
+    let parents = parents(&broker.topics);
     if !parents.values().any(|minutes| *minutes > 0) {
         return ahead;
     }
     let (now, steady) = (broker.clock.now(), steady_ms(&broker.clock));
     let min_ms = i64::try_from(broker.settings.load().min_lite_ttl).unwrap_or(i64::MAX);
-    let groups = bound_groups(broker);
+    let groups = bound_groups(&broker.groups);
     for queue in broker.store.light_queue_names() {
         let Some((parent, _)) = names::lite_parts(&queue) else { continue };
         let Some(minutes) = parents.get(parent).filter(|minutes| **minutes > 0) else { continue };
@@ -143,7 +143,7 @@ fn remove<'a>(
 
 /// A topic is deleted, and its lite topics with it.
 pub(crate) fn forget_parent(broker: &Broker, parent: &str) {
-    let groups = bound_groups(broker).remove(parent).unwrap_or_default();
+    let groups = bound_groups(&broker.groups).remove(parent).unwrap_or_default();
     for queue in broker.store.light_queue_names() {
         if names::lite_parts(&queue).is_some_and(|(of, _)| of == parent) {
             remove(broker, &queue, groups.iter().map(String::as_str), || broker.topics.delete(&queue).is_some());
