@@ -6,11 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use filter::Expression;
-use net::{Connection, Outgoing, ReplyTo, Request};
+use net::{Outgoing, ReplyTo, Request};
 use protocol::body::{CheckClientConfig, ConsumeType, ConsumerData, ConsumerIdList, Heartbeat, SubscriptionData};
-use protocol::code::{ResponseCode, request};
+use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::request::{GetConsumerList, HeartbeatReply, NotifyConsumerIdsChanged, OfferTogether, UnregisterClient};
 use protocol::sys_flag;
@@ -19,12 +18,12 @@ use protocol::tags::Subscription;
 use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::client::together;
+use crate::client_handle::{ClientHandle, ClientQuestion};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::clients::{self, Beat, CONSUMES_MAX, Client, ConsumerGroup, Notice, is_tag};
 use crate::state::want::check_property_filter;
 use crate::state::want::{At, SQL92, TAGS_BYTES_MAX};
-use crate::waiting::hold::Work;
 
 /// Groups that one client names at most.
 const GROUPS_MAX: usize = 10_000;
@@ -107,7 +106,7 @@ fn heard(
     let settings = broker.settings.load();
     let connection = &session.connection;
     let client = Client {
-        connection: connection.clone(),
+        connection: session.client().clone(),
         connection_id: connection.id(),
         peer: connection.peer(),
         client_id: said.client_id.as_str().into(),
@@ -164,7 +163,7 @@ fn heard(
 }
 
 /// Notes by which conditions a group filters. Long ones are compiled for that on another thread.
-fn hear_conditions(broker: &Broker, group: Arc<ConsumerGroup<Connection<Work>>>) {
+fn hear_conditions(broker: &Broker, group: Arc<ConsumerGroup<ClientHandle>>) {
     let now = broker.clock.now().0;
     let of_conditions = group.each_subscription().filter(|(_, said)| said.expression_type == SQL92);
     if of_conditions.map(|(_, said)| said.data.sub_string.len()).sum::<usize>() <= CONDITIONS_ON_WORKER_MAX {
@@ -283,7 +282,7 @@ pub(crate) fn close_silent(broker: &Broker) {
 }
 
 /// Tells the members of a group that it has changed: at once, or with the next housekeeping if so configured.
-fn tell(broker: &Broker, notice: Notice<Connection<Work>>) {
+fn tell(broker: &Broker, notice: Notice<ClientHandle>) {
     let settings = broker.settings.load();
     if !settings.notify_consumer_ids_changed_enable {
         return;
@@ -295,11 +294,11 @@ fn tell(broker: &Broker, notice: Notice<Connection<Work>>) {
     tell_now(&notice);
 }
 
-fn tell_now(notice: &Notice<Connection<Work>>) {
-    let fields = NotifyConsumerIdsChanged { consumer_group: &notice.group };
+fn tell_now(notice: &Notice<ClientHandle>) {
+    let question = ClientQuestion::GroupChanged(NotifyConsumerIdsChanged { consumer_group: &notice.group });
     for member in &notice.members {
         // False when it has gone in this moment, or reads nothing: the first needs no notice, the second will not see it.
-        member.client.connection.oneway(request::NOTIFY_CONSUMER_IDS_CHANGED, &fields, &Bytes::new());
+        member.client.connection.tell(&question);
     }
 }
 

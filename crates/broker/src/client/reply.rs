@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use net::{CallError, Connection, Held, Outgoing, ReplyTo, Request, Response};
+use net::{CallError, Held, Outgoing, ReplyTo, Request};
 use protocol::code::{ResponseCode, request};
 use protocol::names;
 use protocol::properties::{self, name};
@@ -21,13 +21,14 @@ use store::TagsCode;
 use crate::answer::reply_extra;
 use crate::broker::Broker;
 use crate::client::send::{admit, queue_of};
+use crate::client_handle::{ClientAnswer, ClientHandle, ClientQuestion};
 use crate::inbox::Errand;
 use crate::refusal::Refusal;
 use crate::sends::{Counted, Kind, Receipt, nowhere, outcome};
 use crate::session::Session;
 use crate::state::stats::MessageType;
 use crate::state::topics::Topic;
-use crate::waiting::hold::{Lane, Work};
+use crate::waiting::hold::Lane;
 use crate::write::{append, facts};
 
 /// How long the client that asked has to take its reply.
@@ -111,12 +112,12 @@ pub(crate) fn reply(
 
 /// Gives the client that asked its reply, with the time in it.
 async fn push(
-    asker: &Connection<Work>,
+    asker: &ClientHandle,
     reply: &Reply,
     born_host: &str,
     store_host: &str,
     pushed_at: i64,
-) -> Result<Response, CallError> {
+) -> Result<ClientAnswer, CallError> {
     let mut properties = Vec::with_capacity(reply.properties.len() + 32);
     facts::copy_except(&mut properties, &reply.properties, |key| key == name::PUSH_REPLY_TIME);
     facts::put(&mut properties, name::PUSH_REPLY_TIME, &pushed_at.to_string());
@@ -136,7 +137,7 @@ async fn push(
         store_host,
         store_timestamp: pushed_at,
     };
-    asker.request(request::PUSH_REPLY_MESSAGE_TO_CLIENT, &fields, reply.body.clone(), PUSH).await
+    asker.ask(ClientQuestion::Reply(fields, reply.body.clone()), PUSH).await
 }
 
 /// Stores the reply and answers the replier; an empty `failure` says that the reply got there.

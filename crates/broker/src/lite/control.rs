@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use net::{Outgoing, Request};
 use protocol::body::{
     LiteOffset, LiteOffsetKind, LiteSubscription, LiteSubscriptionAction, LiteSubscriptions, SubscriptionGroupConfig,
 };
-use protocol::code::{ResponseCode, request};
+use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::request::{NotifyUnsubscribeLite, TriggerLiteDispatch};
 
@@ -17,6 +16,7 @@ use super::state::LiteGroup;
 use super::state::subscriptions::{Client, Excluded, Quota, QuotaError, wildcard};
 use crate::answer::{body, reply_ok};
 use crate::broker::Broker;
+use crate::client_handle::ClientQuestion;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::clients::check_client_id;
@@ -122,7 +122,7 @@ fn make(
     };
     let quota = Quota { all: settings.max_lite_subscription_count, client: lite.client_quota() };
     let full = |error: QuotaError| Refusal::new(ResponseCode::LiteSubscriptionQuotaExceeded, error.to_string());
-    let connection = session.connection.clone();
+    let connection = session.client().clone();
     let mut table = broker.lite.lock();
     if let Some(group) = table.group_of(&change.client_id).filter(|group| ***group != *change.group) {
         // Its pops in the name of the other group would find nothing, for ever.
@@ -139,7 +139,7 @@ fn make(
                 let lite_topic = names::lite_parts(&queue).map_or("", |(_, lite_topic)| lite_topic);
                 let fields = NotifyUnsubscribeLite { lite_topic, consumer_group: &change.group, client_id: &client };
                 // False when it has gone in this moment, or reads nothing.
-                connection.oneway(request::NOTIFY_UNSUBSCRIBE_LITE, &fields, &Bytes::new());
+                connection.tell(&ClientQuestion::LiteUnsubscribed(fields));
                 tracing::info!(group = change.group, %queue, from = client, to = change.client_id, "lite topic taken over");
                 if lite.resets_when_excluded() {
                     broker.offsets.reset(&change.group, &queue, 0, 0);
