@@ -17,7 +17,7 @@ use store::{Landed, RecordBatch, Stage, Store, TagsCode};
 use super::state::{Transactions, immunity_ms};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
-use crate::sends::{Counted, Ending, Kind, Receipt};
+use crate::sends::{Counted, Ending, Kind, Receipt, Sends};
 use crate::session::Session;
 use crate::state::stats::MessageType;
 use crate::state::topics::mapping::Mapping;
@@ -53,13 +53,37 @@ impl Transactions {
 }
 
 /// What a producer says about a half message, free of the request, since the message may have to come from the disk.
-struct Asked {
-    reply_to: ReplyTo,
-    is_commit: bool,
+struct EndOrder {
+    /// `None`: it does not know yet.
+    is_commit: Option<bool>,
     is_from_check: bool,
     group: Box<str>,
     half_offset: i64,
     log_offset: i64,
+}
+
+impl EndOrder {
+    fn decode(request: &Request<'_>) -> Result<EndOrder, Refusal> {
+        let fields = EndTransaction::decode(&request.header.fields)?;
+        let is_commit = match fields.commit_or_rollback {
+            sys_flag::TRANSACTION_COMMIT => Some(true),
+            sys_flag::TRANSACTION_ROLLBACK => Some(false),
+            sys_flag::TRANSACTION_NONE => None,
+            other => {
+                return Err(Refusal::new(
+                    ResponseCode::SystemError,
+                    format!("field commitOrRollback: {other} is neither 8 (commit), 12 (rollback) nor 0 (unknown)"),
+                ));
+            }
+        };
+        Ok(EndOrder {
+            is_commit,
+            is_from_check: fields.from_transaction_check,
+            group: fields.producer_group.into(),
+            half_offset: fields.tran_state_table_offset,
+            log_offset: fields.commit_log_offset,
+        })
+    }
 }
 
 /// 37. Nothing is answered to a producer that does not know yet: it will be asked.
@@ -69,34 +93,16 @@ pub(crate) fn end(
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    let fields = EndTransaction::decode(&request.header.fields)?;
-    let is_commit = match fields.commit_or_rollback {
-        sys_flag::TRANSACTION_COMMIT => true,
-        sys_flag::TRANSACTION_ROLLBACK => false,
-        sys_flag::TRANSACTION_NONE => return Ok(()),
-        other => {
-            return Err(Refusal::new(
-                ResponseCode::SystemError,
-                format!("field commitOrRollback: {other} is neither 8 (commit), 12 (rollback) nor 0 (unknown)"),
-            ));
-        }
-    };
-    let asked = Asked {
-        reply_to: request.reply_to(),
-        is_commit,
-        is_from_check: fields.from_transaction_check,
-        group: fields.producer_group.into(),
-        half_offset: fields.tran_state_table_offset,
-        log_offset: fields.commit_log_offset,
-    };
-    let at = cold::log_offset(asked.log_offset).ok_or_else(not_found)?;
+    let order = EndOrder::decode(request)?;
+    let Some(is_commit) = order.is_commit else { return Ok(()) };
+    let (at, reply_to) = (cold::log_offset(order.log_offset).ok_or_else(not_found)?, request.reply_to());
     cold::with_record(broker, session, at, out, move |broker, session, found, out| {
         let ended = found.and_then(|slice| {
             let half = slice.as_ref().and_then(|slice| half_message(slice.as_ref())).ok_or_else(not_found)?;
-            gather(broker, session, &asked, &half)
+            gather(broker, &mut session.sends, &order, is_commit, &half, reply_to)
         });
         if let Err(refusal) = ended {
-            out.reply(asked.reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
+            out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
         }
     })
 }
@@ -113,8 +119,8 @@ fn half_message(bytes: &[u8]) -> Option<RecordView<'_>> {
 }
 
 /// Is it the message that the producer means, and may the producer still end it? In Apache's order and words.
-fn check(broker: &Broker, asked: &Asked, half: &RecordView<'_>) -> Result<(), Refusal> {
-    if !asked.is_from_check
+fn check(broker: &Broker, order: &EndOrder, half: &RecordView<'_>) -> Result<(), Refusal> {
+    if !order.is_from_check
         && let Some(immunity_ms) = immunity_ms(half)
     {
         let age_ms = broker.clock.now().0.saturating_sub(half.born_timestamp());
@@ -129,32 +135,38 @@ fn check(broker: &Broker, asked: &Asked, half: &RecordView<'_>) -> Result<(), Re
         }
     }
     let wrong = |remark: &str| Err(Refusal::new(ResponseCode::SystemError, remark));
-    if half.property(name::PGROUP) != Some(&asked.group) {
+    if half.property(name::PGROUP) != Some(&order.group) {
         return wrong("The producer group wrong");
     }
-    if u64::try_from(asked.half_offset) != Ok(half.queue_offset()) {
+    if u64::try_from(order.half_offset) != Ok(half.queue_offset()) {
         return wrong("The transaction state table offset wrong");
     }
-    if u64::try_from(asked.log_offset) != Ok(half.log_offset()) {
+    if u64::try_from(order.log_offset) != Ok(half.log_offset()) {
         return wrong("The commit log offset wrong");
     }
     Ok(())
 }
 
-/// Adds the committed message, if it is one, and the end to the session's batch, as one group.
-fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordView<'_>) -> Result<(), Refusal> {
-    check(broker, asked, half)?;
+/// Adds the committed message, if it is one, and the end to a batch, as one group.
+fn gather(
+    broker: &Broker,
+    sends: &mut Sends,
+    order: &EndOrder,
+    is_commit: bool,
+    half: &RecordView<'_>,
+    reply_to: ReplyTo,
+) -> Result<(), Refusal> {
+    check(broker, order, half)?;
     let transactions = &broker.transactions;
     let half_offset = half.queue_offset();
     let op_lane = transactions.op.lane(&broker.store, 0).map_err(Refusal::failed)?;
-    let target = if asked.is_commit { Some(target(broker, half)?) } else { None };
+    let target = if is_commit { Some(target(broker, half)?) } else { None };
     if !transactions.ledger.lock().claim(half_offset) {
         return Err(Refusal::new(
             ResponseCode::SystemError,
             format!("the transaction has been ended before (half queue offset {half_offset})"),
         ));
     }
-    let sends = &mut session.sends;
     let (first, gathered) = (sends.records(), sends.batch.bytes());
     sends.batch.begin_group();
     if let Some(Target { lane, tags, draft, .. }) = &target {
@@ -169,7 +181,7 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
     let end = sends.records();
     sends.endings.push(Ending { half_offset, record: end - 1 });
     sends.receipts.push(Receipt {
-        reply_to: asked.reply_to,
+        reply_to,
         kind: Kind::Plain,
         queue_id: 0,
         records: first..end,
@@ -189,7 +201,7 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
         sends.touch(lane);
     }
     if let Some(topic) = half.property(name::REAL_TOPIC).and_then(|topic| broker.topics.get(topic)) {
-        let committed_of = asked.is_commit.then(|| TimeMs(half.born_timestamp()));
+        let committed_of = is_commit.then(|| TimeMs(half.born_timestamp()));
         sends.count(Counted::Ended { topic, committed_of });
     }
     Ok(())
