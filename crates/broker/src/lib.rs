@@ -63,3 +63,4 @@ pub use refusal::Refusal;
 pub use session::Session;
 pub use state::registry::Identity;
 pub use state::topics::{Topic, Topics, batch_topics};
+pub use transaction::EndOrder;

@@ -15,7 +15,7 @@ use crate::broker::Broker;
 use crate::caller::Caller;
 use crate::cold;
 use crate::parked::Parked;
-use crate::refusal::{Refusal, SOON};
+use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::want::At;
 use crate::waiting::hold::{Waiter, Wake};
@@ -142,18 +142,11 @@ pub(super) async fn call<T: Try>(broker: &Broker, caller: &mut Caller, order: T)
             }
             Step::Elsewhere(order, at) => {
                 let shelf = Shelf::of_caller(broker, caller);
-                let (found, basket) = tokio::sync::oneshot::channel();
                 let look = move || {
-                    // What nobody waits for is not leased.
-                    if !found.is_closed() {
-                        let basket = order.fill(&shelf, at);
-                        let _ = found.send((order, basket));
-                    }
+                    let basket = order.fill(&shelf, at);
+                    (order, basket)
                 };
-                at.submit(&broker.store, Box::new(look)).map_err(|full| Refusal::busy(full, SOON))?;
-                let (order, basket) = basket.await.map_err(|_| {
-                    Refusal::new(ResponseCode::SystemError, "[GANTRY]the read failed by a bug, which is in the log")
-                })?;
+                let (order, basket) = cold::done_at(at, &broker.store, look).await?;
                 step_after(broker, caller, order, at, basket)
             }
             Step::Parked => {

@@ -1,5 +1,6 @@
 //! The end of a transaction (37), and a half message that was given up and gets another chance (323).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use env::TimeMs;
@@ -16,6 +17,7 @@ use store::{Landed, RecordBatch, Stage, Store, TagsCode};
 
 use super::state::{Transactions, immunity_ms};
 use crate::broker::Broker;
+use crate::caller::Caller;
 use crate::refusal::Refusal;
 use crate::sends::{Counted, Ending, Kind, Receipt, Sends};
 use crate::session::Session;
@@ -23,11 +25,14 @@ use crate::state::stats::MessageType;
 use crate::state::topics::mapping::Mapping;
 use crate::static_topic::late::{self, Destination};
 use crate::waiting::hold::Lane;
+use crate::write::local::LocalSends;
 use crate::write::{append, facts, light};
 use crate::{cold, tables};
 
 /// The tag of every message in the queue of ends: "deleted".
 const OP_TAG: &str = "d";
+/// An end is answered at this stage, as in Apache: what is lost with the power is asked for again.
+const STAGE: Stage = Stage::Written;
 
 impl Transactions {
     /// Tells what became of the ends in a batch: those that landed count, the others may be tried
@@ -53,13 +58,18 @@ impl Transactions {
 }
 
 /// What a producer says about a half message, free of the request, since the message may have to come from the disk.
-struct EndOrder {
-    /// `None`: it does not know yet.
-    is_commit: Option<bool>,
-    is_from_check: bool,
-    group: Box<str>,
-    half_offset: i64,
-    log_offset: i64,
+#[derive(Clone, Debug)]
+pub struct EndOrder {
+    /// The producer's group.
+    pub group: Box<str>,
+    /// `None`: it does not know yet, and will be asked.
+    pub is_commit: Option<bool>,
+    /// It was asked.
+    pub is_from_check: bool,
+    /// Of the half message in its queue.
+    pub half_offset: i64,
+    /// And in the log.
+    pub log_offset: i64,
 }
 
 impl EndOrder {
@@ -84,6 +94,23 @@ impl EndOrder {
             log_offset: fields.commit_log_offset,
         })
     }
+
+    /// Carries it out for a caller in this process, which hears what has become of it.
+    pub async fn call(&self, broker: &Broker, caller: &mut Caller) -> Result<(), Refusal> {
+        caller.begin();
+        let Some(is_commit) = self.is_commit else { return Ok(()) };
+        let at = cold::log_offset(self.log_offset).ok_or_else(not_found)?;
+        let found = cold::record(&broker.store, at).await?;
+        let mut local = LocalSends::new(broker);
+        {
+            let half = found.as_ref().and_then(|slice| half_message(slice.as_ref())).ok_or_else(not_found)?;
+            gather(broker, local.sends(), self, is_commit, &half)?;
+        }
+        // It keeps a file of the log in memory.
+        drop(found);
+        local.append(STAGE).await?;
+        caller.settled(&broker.store).await
+    }
 }
 
 /// 37. Nothing is answered to a producer that does not know yet: it will be asked.
@@ -99,7 +126,18 @@ pub(crate) fn end(
     cold::with_record(broker, session, at, out, move |broker, session, found, out| {
         let ended = found.and_then(|slice| {
             let half = slice.as_ref().and_then(|slice| half_message(slice.as_ref())).ok_or_else(not_found)?;
-            gather(broker, &mut session.sends, &order, is_commit, &half, reply_to)
+            let records = gather(broker, &mut session.sends, &order, is_commit, &half)?;
+            session.sends.receipts.push(Receipt {
+                reply_to,
+                kind: Kind::Plain,
+                queue_id: 0,
+                records,
+                text: 0..0,
+                stage: STAGE,
+                claim: None,
+                part: None,
+            });
+            Ok(())
         });
         if let Err(refusal) = ended {
             out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
@@ -147,15 +185,14 @@ fn check(broker: &Broker, order: &EndOrder, half: &RecordView<'_>) -> Result<(),
     Ok(())
 }
 
-/// Adds the committed message, if it is one, and the end to a batch, as one group.
+/// Adds the committed message, if it is one, and the end to a batch, as one group. Says which records these are.
 fn gather(
     broker: &Broker,
     sends: &mut Sends,
     order: &EndOrder,
     is_commit: bool,
     half: &RecordView<'_>,
-    reply_to: ReplyTo,
-) -> Result<(), Refusal> {
+) -> Result<Range<usize>, Refusal> {
     check(broker, order, half)?;
     let transactions = &broker.transactions;
     let half_offset = half.queue_offset();
@@ -180,17 +217,6 @@ fn gather(
     }
     let end = sends.records();
     sends.endings.push(Ending { half_offset, record: end - 1 });
-    sends.receipts.push(Receipt {
-        reply_to,
-        kind: Kind::Plain,
-        queue_id: 0,
-        records: first..end,
-        text: 0..0,
-        // As in Apache: what is lost with the power is asked for again.
-        stage: Stage::Written,
-        claim: None,
-        part: None,
-    });
     if let Some(Target { lane, draft, mapping, .. }) = target {
         sends.receipts.hold(mapping);
         if let Some(topic) = broker.topics.get(draft.topic) {
@@ -204,7 +230,7 @@ fn gather(
         let committed_of = is_commit.then(|| TimeMs(half.born_timestamp()));
         sends.count(Counted::Ended { topic, committed_of });
     }
-    Ok(())
+    Ok(first..end)
 }
 
 /// A committed message, and where it goes.

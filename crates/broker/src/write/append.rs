@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use crate::broker::Broker;
 use crate::refusal::{Refusal, SOON};
-use crate::sends::{Answer, Counted, Receipts, Sends};
+use crate::sends::{Answer, Receipts, Sends};
 use crate::session::{Late, Session};
 use crate::state::falls::Cause;
 use crate::waiting::hold::Lane;
@@ -50,17 +50,7 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     broker.transactions.settle(&broker.store, &mut sends.endings, landed);
     let end = landed.last().map(|record| record.end);
     for (_, counted) in sends.counts.drain(..).filter(|(records, _)| *records <= landed.len()) {
-        match counted {
-            Counted::Sent { topic, queue_id, message_type, messages, bytes } => {
-                broker.stats.sent(&topic, queue_id, message_type, messages, bytes);
-            }
-            Counted::Ended { topic, committed_of: Some(sent_at) } => {
-                broker.stats.committed(&topic, broker.clock.now().since(sent_at));
-            }
-            Counted::Ended { topic, committed_of: None } => broker.stats.rolled_back(&topic),
-            Counted::Back { group, topic } => broker.stats.sent_back(&group, topic.name()),
-            Counted::Dead { group, topic } => broker.stats.sent_dead(&group, topic.name()),
-        }
+        counted.note(&broker.stats, &broker.clock);
     }
     for receipt in &sends.receipts.list {
         if let Some(claim) = &receipt.claim {

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use broker::{
-    AckOrder, Broker, Caller, ChangeOrder, ClientQuestion, LocalClient, PopOrder, PopOutcome, PopStatus, Popped,
+    AckOrder, Broker, Caller, ChangeOrder, ClientQuestion, EndOrder, LocalClient, PopOrder, PopOutcome, PopStatus,
+    Popped,
 };
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::popping::ack;
 use super::support::{DEADLINE, Message, Running, Setup, messages, start, until};
-use super::transactions::{COMMIT, end, half};
+use super::transactions::half;
 
 fn caller() -> Caller {
     Caller::local(LocalClient::new("127.0.0.1:8081".parse().unwrap(), Box::new(|_, _| false)), None)
@@ -144,14 +145,18 @@ async fn a_producer_is_asked_about_its_transaction() {
             asked.send((fields.tran_state_table_offset, fields.commit_log_offset, half.clone())).is_ok()
         }),
     );
-    let caller = Caller::local(client, None);
+    let mut caller = Caller::local(client, None);
     running.broker.produces(&caller, "local-1", "PG").unwrap();
     let half = half(&running, "x").await;
     let (half_offset, log_offset, record) = timeout(DEADLINE, questions.recv()).await.unwrap().unwrap();
     assert_eq!((half_offset, log_offset), (half.queue_offset as i64, half.log_offset as i64));
     let shown = messages(&record);
     assert_eq!((&*shown[0].topic, shown[0].queue_id, &*shown[0].body), ("Orders", 1, "x"));
-    assert_eq!(end(&running, &half, COMMIT).await.code, 0);
+    let end = EndOrder { group: "PG".into(), is_commit: Some(true), is_from_check: true, half_offset, log_offset };
+    let stranger = EndOrder { group: "PX".into(), ..end.clone() };
+    assert!(stranger.call(&running.broker, &mut caller).await.is_err());
+    end.call(&running.broker, &mut caller).await.unwrap();
+    assert!(end.call(&running.broker, &mut caller).await.is_err(), "one end counts");
     let stored = running.all("Orders", 1).await;
     assert_eq!(stored.iter().map(|message| &*message.body).collect::<Vec<_>>(), ["x"]);
     running.broker.ended(caller.client());
