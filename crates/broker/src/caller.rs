@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use disk::Watermark;
 use net::ReplyTo;
-use protocol::code::ResponseCode;
 use store::{Copies, Store};
 use tokio::time::timeout;
 
