@@ -8,13 +8,14 @@ use std::sync::atomic::AtomicBool;
 use arc_swap::ArcSwap;
 use config::{BrokerSettings, StoreSettings};
 use env::{Clock, Random};
-use net::{Budget, Connection};
+use net::Budget;
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::delay::DelayLevels;
 use store::Store;
 
 use crate::beside::Beside;
+use crate::client_handle::ClientHandle;
 use crate::delay::Delay;
 use crate::exchange::Exchange;
 use crate::ids::Ids;
@@ -43,7 +44,7 @@ use crate::timer::Timers;
 use crate::transaction::Transactions;
 use crate::unheard::Unheard;
 use crate::unreadable::Unreadable;
-use crate::waiting::hold::{Hold, Work};
+use crate::waiting::hold::Hold;
 use crate::write::acknowledgements::Acknowledgements;
 
 /// A running broker.
@@ -67,13 +68,13 @@ pub struct Broker {
     pub(crate) ids: Ids,
     pub(crate) groups: Arc<Groups>,
     pub(crate) offsets: Arc<Offsets>,
-    pub(crate) clients: Clients<Connection<Work>>,
+    pub(crate) clients: Clients<ClientHandle>,
     pub(crate) conditions: Arc<Conditions>,
     pub(crate) filters: Filters,
     /// Groups whose members are told of a change with the next housekeeping. Guards nothing else.
     pub(crate) untold: Mutex<BTreeSet<Arc<str>>>,
     pub(crate) order_locks: OrderLocks,
-    pub(crate) lite: Arc<Lite<Connection<Work>>>,
+    pub(crate) lite: Arc<Lite<ClientHandle>>,
     pub(crate) stats: Stats,
     pub(crate) configuration: Configuration,
     pub(crate) exchange: Arc<Exchange>,

@@ -6,6 +6,7 @@ use net::{Outgoing, ReplyTo};
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use store::{ColdRead, ColdReadRefused, LogSlice, RecordAt, Store};
+use tokio::sync::oneshot;
 
 use crate::broker::Broker;
 use crate::inbox::{Errand, Inbox};
@@ -103,6 +104,36 @@ fn elsewhere<T: Send + 'static>(
     submit(&broker.store, job).map_err(|full| Refusal::busy(full, SOON))
 }
 
+/// For a call in this process: has something done there, and waits for it.
+pub(crate) async fn done_at<T: Send + 'static>(
+    at: At,
+    store: &Store,
+    look: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    let (found, come) = oneshot::channel();
+    let job = move || {
+        // If the call was dropped, nothing may be changed in its name.
+        if !found.is_closed() {
+            let _ = found.send(look());
+        }
+    };
+    at.submit(store, Box::new(job)).map_err(|full| Refusal::busy(full, SOON))?;
+    come.await.map_err(|_| read_failed())
+}
+
+/// For a call in this process: a record, from memory or by way of a cold-read thread. A damaged one is refused.
+pub(crate) async fn record(store: &Arc<Store>, at: LogOffset) -> Result<Option<LogSlice>, Refusal> {
+    if let Ok(found) = store.record_at(at) {
+        return Ok(found);
+    }
+    let reader = Arc::clone(store);
+    done_at(At::Cold, store, move || checked(&reader, at)).await?
+}
+
+fn read_failed() -> Refusal {
+    Refusal::new(ResponseCode::SystemError, "[GANTRY]the read failed by a bug, which is in the log")
+}
+
 /// Answers in the place of a read that panics: the client would wait for nothing.
 pub(crate) struct Unanswered {
     inbox: Arc<Inbox>,
@@ -118,14 +149,8 @@ impl Unanswered {
 impl Drop for Unanswered {
     fn drop(&mut self) {
         if let Some(reply_to) = self.asked.filter(|_| std::thread::panicking()) {
-            let mut out = Outgoing::new();
-            out.reply(
-                reply_to,
-                ResponseCode::SystemError,
-                Some("[GANTRY]the read failed by a bug, which is in the log"),
-                &(),
-                &[],
-            );
+            let (mut out, refusal) = (Outgoing::new(), read_failed());
+            out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
             self.inbox.push(Errand::Frames(out.take()));
         }
     }

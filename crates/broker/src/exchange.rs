@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::broker::Broker;
-use crate::session::JOURNAL_TIMEOUT;
+use crate::caller::JOURNAL_TIMEOUT;
 use crate::{admin, blocking, tables};
 
 mod files;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use net::{Connection, Debt, Frames, Outgoing, ReplyTo};
+use net::{Frames, Outgoing, ReplyTo};
 use store::Copies;
 
 use crate::broker::Broker;
+use crate::client_handle::{ClientHandle, OwedAnswer};
 use crate::session::Session;
-use crate::waiting::hold::{Waiter, Work};
+use crate::waiting::hold::Waiter;
 use crate::waiting::wake_up::Errands;
 
 /// What is left to do of a request, on its connection's task.
@@ -60,9 +61,9 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    pub(crate) fn new(connection: Connection<Work>) -> Inbox {
+    pub(crate) fn new(client: ClientHandle) -> Inbox {
         Inbox {
-            waiter: Arc::new(Waiter::new(connection)),
+            waiter: Arc::new(Waiter::new(client)),
             errands: Errands::new(),
             let_go: Errands::new(),
             copies: Copies::default(),
@@ -81,7 +82,7 @@ impl Inbox {
 
     /// For an answer that will be pushed: until the debt is dropped, a connection that drains waits
     /// for it.
-    pub(crate) fn owe(&self) -> Debt<Work> {
+    pub(crate) fn owe(&self) -> OwedAnswer {
         self.waiter.owe()
     }
 

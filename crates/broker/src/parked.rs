@@ -14,8 +14,8 @@ use crate::waiting::hold::{Aside, Lane, Slot};
 /// A request that waits.
 pub(crate) enum Parked {
     Pull(PullOrder),
-    /// A pop, or a question for something to pop: a `Waiting` of `pop`.
-    Pop(Box<dyn Any + Send>),
+    /// A pop, or a question for something to pop, and where its answer goes: a `Waiting` of `pop`.
+    Pop(Box<dyn Any + Send>, Option<ReplyTo>),
 }
 
 /// A pull that has passed its checks.
@@ -139,6 +139,11 @@ impl<T> Slots<T> {
                 self.free = Some(number);
             }
         }
+    }
+
+    /// Whether nothing is here.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held == 0
     }
 
     /// Gives the memory back, if nothing is here.

@@ -8,7 +8,7 @@ use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
 
 use config::BrokerSettings;
-use env::TimeMs;
+use env::{Clock, TimeMs};
 use net::{Outgoing, ReplyTo};
 use protocol::code::ResponseCode;
 use protocol::message_id::offset_message_ids;
@@ -20,7 +20,7 @@ use crate::answer::{recall_extra, reply_extra};
 use crate::ids::Ids;
 use crate::parts::{Part, Stored};
 use crate::refusal::{Refusal, SOON};
-use crate::state::stats::MessageType;
+use crate::state::stats::{MessageType, Stats};
 use crate::state::topics::Topic;
 use crate::state::topics::logical::Logical;
 use crate::state::topics::mapping::Mapping;
@@ -312,6 +312,23 @@ pub(crate) enum Counted {
     Back { group: Arc<str>, topic: Arc<Topic> },
     /// One that it gave up.
     Dead { group: Arc<str>, topic: Arc<Topic> },
+}
+
+impl Counted {
+    /// Counts it: its record is stored.
+    pub(crate) fn note(self, stats: &Stats, clock: &Clock) {
+        match self {
+            Counted::Sent { topic, queue_id, message_type, messages, bytes } => {
+                stats.sent(&topic, queue_id, message_type, messages, bytes);
+            }
+            Counted::Ended { topic, committed_of: Some(sent_at) } => {
+                stats.committed(&topic, clock.now().since(sent_at));
+            }
+            Counted::Ended { topic, committed_of: None } => stats.rolled_back(&topic),
+            Counted::Back { group, topic } => stats.sent_back(&group, topic.name()),
+            Counted::Dead { group, topic } => stats.sent_dead(&group, topic.name()),
+        }
+    }
 }
 
 /// An end of a transaction that is in a batch: which half message, and which record of the batch

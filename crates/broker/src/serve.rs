@@ -11,11 +11,12 @@ use tokio::time::Instant;
 
 use crate::broker::Broker;
 use crate::client::{assignment, heartbeat, offsets, order_lock, pull, query, reply, retry, send, together, view};
+use crate::client_handle::Work;
 use crate::inbox::Errand;
 use crate::parked::Parked;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::waiting::hold::{Slot, Wake, Work};
+use crate::waiting::hold::{Slot, Wake};
 use crate::write::append;
 use crate::{admin, beside, lite, pop, timer, transaction};
 
@@ -144,7 +145,7 @@ impl Broker {
     fn resume_parked(&self, session: &mut Session, slot: Slot, wake: Wake, out: &mut Outgoing) {
         match session.parked.take(slot) {
             Some(Parked::Pull(order)) => pull::resume(self, session, order, wake, out),
-            Some(Parked::Pop(waiting)) => pop::wait::resume(self, session, waiting, wake, out),
+            Some(Parked::Pop(waiting, to)) => pop::wait::resume(self, session, waiting, to, wake, out),
             None => {}
         }
     }

@@ -9,10 +9,10 @@ use journal::Table;
 
 use crate::blocking::beside;
 use crate::broker::Broker;
+use crate::caller::JOURNAL_TIMEOUT;
 use crate::client::heartbeat;
 use crate::exchange::{ExchangeError, Exports, Extras, When};
 use crate::minutes::{Minute, Minutes};
-use crate::session::JOURNAL_TIMEOUT;
 use crate::state::falls::{Fall, Falls};
 use crate::state::groups::{ForbiddenTable, Groups};
 use crate::state::offsets::{Offsets, rows};

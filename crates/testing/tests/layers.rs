@@ -43,6 +43,7 @@ const BROKER: &[(&str, &str, &[&str])] = &[
         &[
             "answer",
             "blocking",
+            "client_handle",
             "group_topic",
             "hashing",
             "ids",
@@ -77,10 +78,11 @@ const BROKER: &[(&str, &str, &[&str])] = &[
     ),
     (
         "broker",
-        "the struct, a connection's session, threads beside the workers",
+        "the struct, who asks, a connection's session, threads beside the workers",
         &[
             "beside",
             "broker",
+            "caller",
             "cold",
             "inbox",
             "journal",

@@ -7,22 +7,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use net::{CallError, Connection, Outgoing, ReplyTo, Request, Response};
+use net::{CallError, Outgoing, ReplyTo, Request};
 use protocol::LogOffset;
 use protocol::body::ConsumerStatus;
-use protocol::code::{ResponseCode, request};
+use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
 use protocol::message_id::parse_offset_message_id;
 use protocol::request::{ConsumeMessageDirectly, GetConsumerRunningInfo, GetConsumerStatus};
 
 use crate::beside::SMALL_BYTES;
 use crate::broker::Broker;
+use crate::client_handle::{ClientAnswer, ClientHandle, ClientQuestion};
 use crate::inbox::{Errand, Inbox};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::clients::Member;
 use crate::state::clients::VERSION_WITH_ANSWERS;
-use crate::waiting::hold::Work;
 use crate::{blocking, cold};
 
 /// How long a client has to describe itself, or to consume a message.
@@ -47,8 +47,7 @@ pub(crate) fn running_info(
     let debt = asker.owe();
     tokio::spawn(async move {
         let fields = GetConsumerRunningInfo { consumer_group: &group, client_id: &client_id, jstack_enable };
-        let connection = &member.client.connection;
-        let answer = connection.request(request::GET_CONSUMER_RUNNING_INFO, &fields, Bytes::new(), ANSWER).await;
+        let answer = member.client.connection.ask(ClientQuestion::RunningInfo(fields), ANSWER).await;
         pass_on(&asker, reply_to, &group, &client_id, answer);
         drop(debt);
     });
@@ -101,8 +100,7 @@ pub(crate) fn consume_directly(
             let body = Bytes::copy_from_slice(record.as_ref());
             // It keeps a file of the log in memory, and a consumer may take its time.
             drop(record);
-            let connection = &member.client.connection;
-            let answer = connection.request(request::CONSUME_MESSAGE_DIRECTLY, &fields, body, ANSWER).await;
+            let answer = member.client.connection.ask(ClientQuestion::Consume(fields, body), ANSWER).await;
             pass_on(&asker, reply_to, &group, &client_id, answer);
             drop((held, debt));
         });
@@ -110,7 +108,7 @@ pub(crate) fn consume_directly(
 }
 
 /// A consumer that is connected and knows how to answer.
-fn consumer(broker: &Broker, group: &str, client_id: &str) -> Result<Arc<Member<Connection<Work>>>, Refusal> {
+fn consumer(broker: &Broker, group: &str, client_id: &str) -> Result<Arc<Member<ClientHandle>>, Refusal> {
     let refuse = |remark: String| Refusal::new(ResponseCode::SystemError, remark);
     let consumers = broker.clients.consumers(group);
     let Some(member) = consumers.and_then(|consumers| consumers.member(client_id).cloned()) else {
@@ -126,7 +124,7 @@ fn consumer(broker: &Broker, group: &str, client_id: &str) -> Result<Arc<Member<
 }
 
 /// Gives the asker what the client said.
-fn pass_on(asker: &Inbox, reply_to: ReplyTo, group: &str, client_id: &str, answer: Result<Response, CallError>) {
+fn pass_on(asker: &Inbox, reply_to: ReplyTo, group: &str, client_id: &str, answer: Result<ClientAnswer, CallError>) {
     match answer {
         Ok(answer) => {
             let code = ResponseCode::from_i32(answer.code).unwrap_or(ResponseCode::SystemError);
@@ -174,11 +172,7 @@ pub(crate) fn consumer_status(
             let (topic, group) = (Arc::clone(&topic), Arc::clone(&group));
             asked.spawn(async move {
                 let fields = GetConsumerStatus { topic: &topic, group: &group, client_addr: None };
-                let answer = member
-                    .client
-                    .connection
-                    .request(request::GET_CONSUMER_STATUS_FROM_CLIENT, &fields, Bytes::new(), LIST)
-                    .await;
+                let answer = member.client.connection.ask(ClientQuestion::Offsets(fields), LIST).await;
                 let answer = answer.ok().filter(|answer| answer.code == ResponseCode::Success as i32);
                 (member.client.client_id.to_string(), answer)
             });

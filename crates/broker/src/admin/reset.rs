@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use net::{Connection, Outgoing, ReplyTo, Request};
+use net::{Outgoing, ReplyTo, Request};
 use protocol::body::{MessageQueue, QueueOffsetForC, ResetOffsetBody, ResetOffsetBodyForC};
-use protocol::code::{ResponseCode, request};
+use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
 use protocol::header::Language;
 use protocol::names;
@@ -17,12 +17,12 @@ use protocol::request::ResetOffset;
 use store::{Boundary, ConsumeQueue};
 
 use crate::broker::Broker;
+use crate::client_handle::{ClientHandle, ClientQuestion};
 use crate::lite;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::offsets::{KeyRef, rows};
 use crate::state::topics::queues::ends;
-use crate::waiting::hold::Work;
 
 /// Clients before this (3.0.7) do not know request 220.
 const VERSION_WITH_RESET: i32 = 28;
@@ -182,7 +182,7 @@ fn on_clients(broker: &Broker, order: &Order, targets: BTreeMap<i32, i64>, out: 
     reply(broker, order, &chosen, out);
 }
 
-fn tell(broker: &Broker, order: &Order, offsets: &BTreeMap<i32, i64>, connection: &Connection<Work>) {
+fn tell(broker: &Broker, order: &Order, offsets: &BTreeMap<i32, i64>, client: &ClientHandle) {
     let fields = ResetOffset {
         group: &order.group,
         topic: &order.topic,
@@ -192,7 +192,7 @@ fn tell(broker: &Broker, order: &Order, offsets: &BTreeMap<i32, i64>, connection
         is_force: order.is_force,
     };
     // False when it has gone in this moment: then there is nobody to tell.
-    connection.oneway(request::RESET_CONSUMER_CLIENT_OFFSET, &fields, &Bytes::from(body(broker, order, offsets)));
+    client.tell(&ClientQuestion::ResetOffsets(fields, Bytes::from(body(broker, order, offsets))));
 }
 
 fn body(broker: &Broker, order: &Order, offsets: &BTreeMap<i32, i64>) -> Vec<u8> {

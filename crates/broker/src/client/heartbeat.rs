@@ -7,11 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use filter::Expression;
-use net::{Connection, Outgoing, Request};
+use net::{Outgoing, Request};
 use protocol::body::{CheckClientConfig, ConsumeType, ConsumerData, ConsumerIdList, Heartbeat, SubscriptionData};
-use protocol::code::{ResponseCode, request};
+use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::request::{GetConsumerList, HeartbeatReply, NotifyConsumerIdsChanged, UnregisterClient};
 use protocol::sys_flag;
@@ -21,6 +20,7 @@ use store::Store;
 use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::client::together;
+use crate::client_handle::{ClientHandle, ClientQuestion};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::clients::{self, Beat, CONSUMES_MAX, Client, Clients, ConsumerGroup, Notice, is_tag};
@@ -28,7 +28,6 @@ use crate::state::conditions::Conditions;
 use crate::state::topics::Topics;
 use crate::state::want::check_property_filter;
 use crate::state::want::{At, SQL92, TAGS_BYTES_MAX};
-use crate::waiting::hold::Work;
 
 /// Groups that one client names at most.
 const GROUPS_MAX: usize = 10_000;
@@ -85,7 +84,7 @@ pub(crate) fn beat(
     let said: Heartbeat = body(request)?;
     let connection = &session.connection;
     let client = Client {
-        connection: connection.clone(),
+        connection: session.client().clone(),
         connection_id: connection.id(),
         peer: connection.peer(),
         client_id: said.client_id.as_str().into(),
@@ -103,7 +102,7 @@ pub(crate) fn beat(
 /// written, a refusal too.
 pub(crate) fn hear(
     broker: &Broker,
-    client: &Client<Connection<Work>>,
+    client: &Client<ClientHandle>,
     said: &Heartbeat,
     mut made: impl FnMut(u64),
 ) -> Result<bool, Refusal> {
@@ -160,7 +159,7 @@ pub(crate) fn hear(
 }
 
 /// Notes by which conditions a group filters. Long ones are compiled for that on another thread.
-fn hear_conditions(conditions: &Arc<Conditions>, store: &Store, group: Arc<ConsumerGroup<Connection<Work>>>, now: i64) {
+fn hear_conditions(conditions: &Arc<Conditions>, store: &Store, group: Arc<ConsumerGroup<ClientHandle>>, now: i64) {
     let of_conditions = group.each_subscription().filter(|(_, said)| said.expression_type == SQL92);
     if of_conditions.map(|(_, said)| said.data.sub_string.len()).sum::<usize>() <= CONDITIONS_ON_WORKER_MAX {
         return conditions.hear(&group, now);
@@ -267,12 +266,12 @@ pub(crate) fn closed(broker: &Broker, connection_id: u64) {
 }
 
 /// Whether a client of that name is in the group, on whatever connection: it may have come back before the old one was found to be gone.
-fn is_member(clients: &Clients<Connection<Work>>, group: &str, client_id: &str) -> bool {
+fn is_member(clients: &Clients<ClientHandle>, group: &str, client_id: &str) -> bool {
     clients.consumers(group).is_some_and(|group| group.member(client_id).is_some())
 }
 
 /// Closes the connections of clients that have been silent for longer than `channelExpiredTimeout`; closing does the rest.
-pub(crate) fn close_silent(clients: &Clients<Connection<Work>>, now: Duration, longest: Duration) {
+pub(crate) fn close_silent(clients: &Clients<ClientHandle>, now: Duration, longest: Duration) {
     for connection in clients.silent(now, longest) {
         tracing::info!(peer = %connection.peer(), "connection closed: no heartbeat in time");
         connection.close();
@@ -280,7 +279,7 @@ pub(crate) fn close_silent(clients: &Clients<Connection<Work>>, now: Duration, l
 }
 
 /// Tells the members of a group that it has changed: at once, or with the next housekeeping if so configured.
-fn tell(broker: &Broker, notice: Notice<Connection<Work>>) {
+fn tell(broker: &Broker, notice: Notice<ClientHandle>) {
     let settings = broker.settings.load();
     if !settings.notify_consumer_ids_changed_enable {
         return;
@@ -292,16 +291,16 @@ fn tell(broker: &Broker, notice: Notice<Connection<Work>>) {
     tell_now(&notice);
 }
 
-fn tell_now(notice: &Notice<Connection<Work>>) {
-    let fields = NotifyConsumerIdsChanged { consumer_group: &notice.group };
+fn tell_now(notice: &Notice<ClientHandle>) {
+    let question = ClientQuestion::GroupChanged(NotifyConsumerIdsChanged { consumer_group: &notice.group });
     for member in &notice.members {
         // False when it has gone in this moment, or reads nothing: the first needs no notice, the second will not see it.
-        member.client.connection.oneway(request::NOTIFY_CONSUMER_IDS_CHANGED, &fields, &Bytes::new());
+        member.client.connection.tell(&question);
     }
 }
 
 /// Tells the groups that were not told at once (`realTimeNotifyConsumerChange=false`).
-pub(crate) fn tell_late(clients: &Clients<Connection<Work>>, groups: BTreeSet<Arc<str>>) {
+pub(crate) fn tell_late(clients: &Clients<ClientHandle>, groups: BTreeSet<Arc<str>>) {
     for name in groups {
         if let Some(group) = clients.consumers(&name) {
             tell_now(&Notice { group: Arc::clone(&name), members: group.members().to_vec() });

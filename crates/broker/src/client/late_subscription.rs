@@ -8,16 +8,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use net::{Outgoing, Request};
 use protocol::body::{ConsumerRunningInfo, MASTER_ID};
-use protocol::code::{ResponseCode, request};
+use protocol::code::ResponseCode;
 use protocol::fastjson;
 use protocol::request::{GetConsumerRunningInfo, PullMessage, PullReply};
 
 use crate::beside::SMALL_BYTES;
 use crate::broker::Broker;
 use crate::client::heartbeat::{SUBSCRIPTIONS_MAX, check_subscription};
+use crate::client_handle::ClientQuestion;
 use crate::inbox::Errand;
 use crate::parked::{LatePull, Question};
 use crate::refusal::{Refusal, SOON};
@@ -65,8 +65,7 @@ pub(crate) fn ask(
     tokio::spawn(async move {
         let client_id = &*member.client.client_id;
         let fields = GetConsumerRunningInfo { consumer_group: &group, client_id, jstack_enable: false };
-        let connection = &member.client.connection;
-        let said = connection.request(request::GET_CONSUMER_RUNNING_INFO, &fields, Bytes::new(), ANSWER).await;
+        let said = member.client.connection.ask(ClientQuestion::RunningInfo(fields), ANSWER).await;
         let said = said.ok().filter(|said| said.code == ResponseCode::Success as i32);
         let body = said.map(|said| said.body).unwrap_or_default();
         if body.len() <= SMALL_BYTES {

@@ -8,6 +8,7 @@ pub(crate) mod eventual;
 pub(crate) mod heartbeat;
 pub(crate) mod inner_batch;
 pub(crate) mod late_subscription;
+mod local;
 pub(crate) mod offsets;
 pub(crate) mod order_lock;
 pub(crate) mod pull;

@@ -176,7 +176,7 @@ fn check(
     if !group_config.consume_enable {
         return Err(forbid(forbidden::GROUP, format!("subscription group no permission, {}", message.consumer_group)));
     }
-    let topic = session.topic(broker, message.topic).ok_or_else(|| {
+    let topic = session.topic(&broker.topics, message.topic).ok_or_else(|| {
         let remark = format!("topic[{}] not exist, apply first please! {SEE_FAQ}", message.topic);
         Refusal::new(ResponseCode::TopicNotExist, remark)
     })?;

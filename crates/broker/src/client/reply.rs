@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use net::{Connection, Held, Outgoing, ReplyTo, Request};
+use net::{Held, Outgoing, ReplyTo, Request};
 use protocol::code::{ResponseCode, request};
 use protocol::names;
 use protocol::properties::{self, name};
@@ -22,6 +22,7 @@ use store::{Store, TagsCode};
 use crate::answer::reply_extra;
 use crate::broker::Broker;
 use crate::client::send::{admit, queue_of};
+use crate::client_handle::{ClientAnswer, ClientHandle, ClientQuestion};
 use crate::inbox::Errand;
 use crate::refusal::Refusal;
 use crate::sends::{Counted, Kind, Receipt, Sends, nowhere, outcome};
@@ -29,7 +30,7 @@ use crate::session::Session;
 use crate::state::clients::Clients;
 use crate::state::stats::MessageType;
 use crate::state::topics::Topic;
-use crate::waiting::hold::{Lane, Work};
+use crate::waiting::hold::Lane;
 use crate::write::{append, facts};
 
 /// How long the client that asked has to take its reply.
@@ -113,7 +114,7 @@ fn decode(broker: &Broker, session: &mut Session, request: &Request<'_>) -> Resu
 
 impl Reply {
     /// The client that asked, or why it gets no reply.
-    fn asker(&self, clients: &Clients<Connection<Work>>) -> Result<Connection<Work>, String> {
+    fn asker(&self, clients: &Clients<ClientHandle>) -> Result<ClientHandle, String> {
         let Some(id) = properties::get(&self.properties, name::REPLY_TO_CLIENT) else {
             return Err("reply message properties[REPLY_TO_CLIENT] is null".to_owned());
         };
@@ -122,7 +123,7 @@ impl Reply {
 
     /// Gives the client that asked its reply, with the time in it, and says why it did not get
     /// there; nothing if it did.
-    async fn push(&self, asker: &Connection<Work>, store_host: &str, pushed_at: i64) -> String {
+    async fn push(&self, asker: &ClientHandle, store_host: &str, pushed_at: i64) -> String {
         let mut properties = Vec::with_capacity(self.properties.len() + 32);
         facts::copy_except(&mut properties, &self.properties, |key| key == name::PUSH_REPLY_TIME);
         facts::put(&mut properties, name::PUSH_REPLY_TIME, &pushed_at.to_string());
@@ -142,7 +143,7 @@ impl Reply {
             store_host,
             store_timestamp: pushed_at,
         };
-        match asker.request(request::PUSH_REPLY_MESSAGE_TO_CLIENT, &fields, self.body.clone(), PUSH).await {
+        match asker.ask(ClientQuestion::Reply(fields, self.body.clone()), PUSH).await {
             Ok(answer) if answer.code == ResponseCode::Success as i32 => String::new(),
             // Apache's words, without a blank before "fail".
             Ok(_) | Err(_) => {

@@ -111,7 +111,7 @@ pub(crate) fn admit(
             format!("broker unable to service, until {until} (startAcceptSendRequestTimeStamp; now is {now})"),
         ));
     }
-    let found = session.topic(broker, message.topic);
+    let found = session.topic(&broker.topics, message.topic);
     if !perm::is_writable(settings.broker_permission) && found.as_ref().is_some_and(|topic| topic.settings().order) {
         return Err(Refusal::new(
             ResponseCode::NoPermission,

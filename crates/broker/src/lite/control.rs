@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use net::{Connection, Outgoing, Request};
+use net::{Outgoing, Request};
 use protocol::body::{
     LiteOffset, LiteOffsetKind, LiteSubscription, LiteSubscriptionAction, LiteSubscriptions, SubscriptionGroupConfig,
 };
-use protocol::code::{ResponseCode, request};
+use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::request::{NotifyUnsubscribeLite, TriggerLiteDispatch};
 use store::Store;
@@ -18,12 +18,12 @@ use super::state::LiteGroup;
 use super::state::subscriptions::{Client, Excluded, Quota, QuotaError, wildcard};
 use crate::answer::{body, reply_ok};
 use crate::broker::Broker;
+use crate::client_handle::{ClientHandle, ClientQuestion};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::clients::check_client_id;
 use crate::state::groups::Groups;
 use crate::state::offsets::Offsets;
-use crate::waiting::hold::Work;
 use crate::wall_time::steady_ms;
 
 /// Values of [`LiteOffsetKind::Policy`]: where the group has come, the beginning, the end.
@@ -38,7 +38,7 @@ pub(crate) fn control(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let said: LiteSubscriptions = body(request).map_err(|refusal| illegal(refusal.remark))?;
-    subscribe(broker, &session.connection, &said.subscription_set)?;
+    subscribe(broker, session.client(), &said.subscription_set)?;
     reply_ok(request, out);
     Ok(())
 }
@@ -47,7 +47,7 @@ pub(crate) fn control(
 /// where it is. `connection` speaks for the clients that they name.
 pub(crate) fn subscribe(
     broker: &Broker,
-    connection: &Connection<Work>,
+    connection: &ClientHandle,
     changes: &[LiteSubscription],
 ) -> Result<(), Refusal> {
     if changes.is_empty() {
@@ -127,7 +127,7 @@ fn check(
 
 fn make(
     broker: &Broker,
-    connection: &Connection<Work>,
+    connection: &ClientHandle,
     config: &SubscriptionGroupConfig,
     queues: &[String],
     change: &LiteSubscription,
@@ -159,7 +159,7 @@ fn make(
                 let lite_topic = names::lite_parts(&queue).map_or("", |(_, lite_topic)| lite_topic);
                 let fields = NotifyUnsubscribeLite { lite_topic, consumer_group: &change.group, client_id: &client };
                 // False when it has gone in this moment, or reads nothing.
-                connection.oneway(request::NOTIFY_UNSUBSCRIBE_LITE, &fields, &Bytes::new());
+                connection.tell(&ClientQuestion::LiteUnsubscribed(fields));
                 tracing::info!(group = change.group, %queue, from = client, to = change.client_id, "lite topic taken over");
                 if lite.resets_when_excluded() {
                     broker.offsets.reset(&change.group, &queue, 0, 0);

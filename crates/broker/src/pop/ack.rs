@@ -18,6 +18,7 @@ use super::state::{Acked, Held};
 use super::take::{check_invisible, illegal_queue, too_many_leases};
 use crate::answer::{body, reply_ok};
 use crate::broker::Broker;
+use crate::caller::Caller;
 use crate::lite::is_parent;
 use crate::refusal::Refusal;
 use crate::session::Session;
@@ -26,6 +27,63 @@ use crate::state::offsets::rows;
 /// Acknowledgements in one request: a batch names messages by bits, and no bit stands for nothing.
 const BATCH_MESSAGES_MAX: usize = 65_536;
 
+/// A popped message, as a client names it.
+#[derive(Clone, Copy, Debug)]
+pub struct Popped<'a> {
+    /// The group that popped it.
+    pub group: &'a str,
+    /// The topic that it was popped from: a retry topic, if it came again.
+    pub topic: &'a str,
+    /// Of a lite topic: its name beside its parent's, which is `topic` then.
+    pub lite_topic: Option<&'a str>,
+    /// Of that topic.
+    pub queue_id: i32,
+    /// In that queue.
+    pub offset: i64,
+    /// What the client was given with it.
+    pub receipt: &'a str,
+}
+
+impl Popped<'_> {
+    fn queue(&self) -> QueueRef<'_> {
+        QueueRef { group: self.group, topic: self.topic, queue_id: self.queue_id }
+    }
+}
+
+/// A message is done with.
+#[derive(Clone, Copy, Debug)]
+pub struct AckOrder<'a> {
+    /// That one.
+    pub popped: Popped<'a>,
+}
+
+/// A message stays invisible for so long from now on: its lease is renewed, or given up.
+#[derive(Clone, Copy, Debug)]
+pub struct ChangeOrder<'a> {
+    /// That one.
+    pub popped: Popped<'a>,
+    /// From now on.
+    pub invisible_ms: i64,
+    /// It does not count as a try.
+    pub is_suspended: bool,
+}
+
+/// What the new receipt is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangeOutcome {
+    /// As if it had been popped then.
+    pub pop_time: i64,
+    /// For so long.
+    pub invisible_ms: i64,
+    /// With this revive queue.
+    pub revive_qid: i32,
+}
+
+/// Several messages are done with.
+struct AckBatchOrder {
+    acks: Vec<BatchAck>,
+}
+
 /// 200051.
 pub(crate) fn ack(
     broker: &Broker,
@@ -33,74 +91,190 @@ pub(crate) fn ack(
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    let message = AckMessage::decode(&request.header.fields)?;
-    let name = QueueRef { group: message.consumer_group, topic: message.topic, queue_id: message.queue_id };
-    check_queue(broker, session, name)?;
-    if let Some(answered) = lite::ack(broker, session, request, &message, out) {
-        return answered;
-    }
-    let handle = Handle::parse(message.extra_info)?;
-    let offset = offset(broker, name, message.offset)?;
-    if handle.is_order() {
-        finish_in_order(broker, session, Held { name, handle, offset })?;
-    } else {
-        finish(broker, session, name, handle, std::iter::once(offset))?;
-    }
+    AckOrder::decode(request)?.run(broker, session)?;
     reply_ok(request, out);
     Ok(())
 }
 
-/// 200151. Every acknowledgement stands for itself: what is wrong with one does not keep the others from counting.
+/// 200151.
 pub(crate) fn ack_batch(
     broker: &Broker,
     session: &mut Session,
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    check_length(request.body)?;
-    let batch: BatchAckBody = body(request)?;
-    if batch.acks.is_empty() {
-        return Err(Refusal::new(ResponseCode::NoMessage, "the batch acknowledges nothing"));
-    }
-    // Nothing in a batch names a lite topic, so what was popped of one cannot be acknowledged by it.
-    let is_of_lite = |acks: &&BatchAck| {
-        let is_parent = || broker.topics.get(&acks.topic).is_some_and(|topic| is_parent(&topic.config()));
-        acks.revive_queue_id == ORDER_QUEUE && is_parent()
-    };
-    if let Some(acks) = batch.acks.iter().find(is_of_lite) {
-        let remark = format!("messages of lite topics of {} are acknowledged one by one (200051)", acks.topic);
-        return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
-    }
-    let mut left = BATCH_MESSAGES_MAX;
-    for acks in &batch.acks {
-        let topic = Origin::topic(&acks.retry, &acks.topic, &acks.consumer_group);
-        let name = QueueRef { group: &acks.consumer_group, topic: &topic, queue_id: acks.queue_id };
-        if check_queue(broker, session, name).is_err() {
-            continue;
-        }
-        let Ok(start) = u64::try_from(acks.start_offset) else { continue };
-        let handle = Handle {
-            start,
-            pop_time: acks.pop_time,
-            invisible_ms: acks.invisible_time,
-            revive_qid: acks.revive_queue_id,
-        };
-        let offsets: Vec<u64> = places(acks).take(left + 1).map(|distance| start.saturating_add(distance)).collect();
-        left = left.checked_sub(offsets.len()).ok_or_else(|| {
-            let remark = format!("the batch acknowledges more than {BATCH_MESSAGES_MAX} messages, which is the limit");
-            Refusal::new(ResponseCode::MessageIllegal, remark)
-        })?;
-        // A lease that is over says nothing of the others.
-        if handle.is_order() {
-            for offset in offsets {
-                let _ = finish_in_order(broker, session, Held { name, handle, offset });
-            }
-        } else {
-            let _ = finish(broker, session, name, handle, offsets.into_iter());
-        }
-    }
+    AckBatchOrder::decode(request)?.run(broker, session)?;
     reply_ok(request, out);
     Ok(())
+}
+
+/// 200053.
+pub(crate) fn change(
+    broker: &Broker,
+    session: &mut Session,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    ChangeOrder::decode(request)?.run(broker, session)?.encode(request, out);
+    Ok(())
+}
+
+impl<'a> AckOrder<'a> {
+    fn decode(request: &Request<'a>) -> Result<AckOrder<'a>, Refusal> {
+        let message = AckMessage::decode(&request.header.fields)?;
+        Ok(AckOrder {
+            popped: Popped {
+                group: message.consumer_group,
+                topic: message.topic,
+                lite_topic: message.lite_topic,
+                queue_id: message.queue_id,
+                offset: message.offset,
+                receipt: message.extra_info,
+            },
+        })
+    }
+
+    fn run(&self, broker: &Broker, caller: &mut Caller) -> Result<(), Refusal> {
+        let name = self.popped.queue();
+        check_queue(broker, caller, name)?;
+        if let Some(acked) = lite::ack(broker, caller, &self.popped) {
+            return acked;
+        }
+        let handle = Handle::parse(self.popped.receipt)?;
+        let offset = offset(broker, name, self.popped.offset)?;
+        if handle.is_order() {
+            return finish_in_order(broker, caller, Held { name, handle, offset });
+        }
+        finish(broker, caller, name, handle, std::iter::once(offset))
+    }
+
+    /// Carries it out for a caller in this process.
+    pub async fn call(&self, broker: &Broker, caller: &mut Caller) -> Result<(), Refusal> {
+        caller.begin();
+        let acked = self.run(broker, caller);
+        caller.settled(&broker.store).await?;
+        acked
+    }
+}
+
+impl<'a> ChangeOrder<'a> {
+    fn decode(request: &Request<'a>) -> Result<ChangeOrder<'a>, Refusal> {
+        let message = ChangeInvisibleTime::decode(&request.header.fields)?;
+        Ok(ChangeOrder {
+            popped: Popped {
+                group: message.consumer_group,
+                topic: message.topic,
+                lite_topic: message.lite_topic,
+                queue_id: message.queue_id,
+                offset: message.offset,
+                receipt: message.extra_info,
+            },
+            invisible_ms: message.invisible_time,
+            is_suspended: message.suspend,
+        })
+    }
+
+    fn run(&self, broker: &Broker, caller: &mut Caller) -> Result<ChangeOutcome, Refusal> {
+        let (name, invisible_ms) = (self.popped.queue(), self.invisible_ms);
+        check_queue(broker, caller, name)?;
+        if let Some(changed) = lite::change(broker, caller, self) {
+            return changed;
+        }
+        let handle = Handle::parse(self.popped.receipt)?;
+        check_invisible(invisible_ms, ResponseCode::MessageIllegal)?;
+        let offset = offset(broker, name, self.popped.offset)?;
+        let now = broker.clock.now().0;
+        let held = Held { name, handle, offset };
+        let visible_at = now.saturating_add(invisible_ms);
+        let (pop_time, position) = if handle.is_order() {
+            let position = broker.pops.orders.change(name, handle.pop_time, offset, visible_at);
+            let position = position.ok_or_else(|| is_over(handle, offset))?;
+            broker.hold.rooms.wake_at(waits_for(name).0, invisible_ms);
+            (handle.pop_time, position)
+        } else {
+            let change = Change { now, invisible_ms, is_suspended: self.is_suspended };
+            let changed = broker.pops.change(held, &change, broker.settings.load().pop_leases_max);
+            changed.map_err(|why| match why {
+                NoChange::Unknown => is_over(handle, offset),
+                NoChange::Full => too_many_leases(broker),
+            })?
+        };
+        caller.durable_after(position);
+        // What the handle says of the end must be the lease's: it begins later than now where the clock was set back.
+        let invisible_ms = visible_at.saturating_sub(pop_time);
+        Ok(ChangeOutcome { pop_time, invisible_ms, revive_qid: handle.revive_qid })
+    }
+
+    /// Carries it out for a caller in this process.
+    pub async fn call(&self, broker: &Broker, caller: &mut Caller) -> Result<ChangeOutcome, Refusal> {
+        caller.begin();
+        let changed = self.run(broker, caller);
+        caller.settled(&broker.store).await?;
+        changed
+    }
+}
+
+impl ChangeOutcome {
+    fn encode(self, request: &Request<'_>, out: &mut Outgoing) {
+        let ChangeOutcome { pop_time, invisible_ms, revive_qid } = self;
+        let reply = ChangeInvisibleTimeReply { pop_time, invisible_time: invisible_ms, revive_qid };
+        out.reply(request.reply_to(), ResponseCode::Success, None, &reply, &[]);
+    }
+}
+
+impl AckBatchOrder {
+    fn decode(request: &Request<'_>) -> Result<AckBatchOrder, Refusal> {
+        check_length(request.body)?;
+        let batch: BatchAckBody = body(request)?;
+        Ok(AckBatchOrder { acks: batch.acks })
+    }
+
+    /// Every acknowledgement stands for itself: what is wrong with one does not keep the others from counting.
+    fn run(&self, broker: &Broker, caller: &mut Caller) -> Result<(), Refusal> {
+        if self.acks.is_empty() {
+            return Err(Refusal::new(ResponseCode::NoMessage, "the batch acknowledges nothing"));
+        }
+        // Nothing in a batch names a lite topic, so what was popped of one cannot be acknowledged by it.
+        let is_of_lite = |acks: &&BatchAck| {
+            let is_parent = || broker.topics.get(&acks.topic).is_some_and(|topic| is_parent(&topic.config()));
+            acks.revive_queue_id == ORDER_QUEUE && is_parent()
+        };
+        if let Some(acks) = self.acks.iter().find(is_of_lite) {
+            let remark = format!("messages of lite topics of {} are acknowledged one by one (200051)", acks.topic);
+            return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
+        }
+        let mut left = BATCH_MESSAGES_MAX;
+        for acks in &self.acks {
+            let topic = Origin::topic(&acks.retry, &acks.topic, &acks.consumer_group);
+            let name = QueueRef { group: &acks.consumer_group, topic: &topic, queue_id: acks.queue_id };
+            if check_queue(broker, caller, name).is_err() {
+                continue;
+            }
+            let Ok(start) = u64::try_from(acks.start_offset) else { continue };
+            let handle = Handle {
+                start,
+                pop_time: acks.pop_time,
+                invisible_ms: acks.invisible_time,
+                revive_qid: acks.revive_queue_id,
+            };
+            let distances = places(acks).take(left + 1);
+            let offsets: Vec<u64> = distances.map(|distance| start.saturating_add(distance)).collect();
+            left = left.checked_sub(offsets.len()).ok_or_else(|| {
+                let remark =
+                    format!("the batch acknowledges more than {BATCH_MESSAGES_MAX} messages, which is the limit");
+                Refusal::new(ResponseCode::MessageIllegal, remark)
+            })?;
+            // A lease that is over says nothing of the others.
+            if handle.is_order() {
+                for offset in offsets {
+                    let _ = finish_in_order(broker, caller, Held { name, handle, offset });
+                }
+            } else {
+                let _ = finish(broker, caller, name, handle, offsets.into_iter());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Each pop of a batch is an object of its body, and takes far more memory than the two bytes that name an empty one.
@@ -123,28 +297,28 @@ fn places(acks: &BatchAck) -> impl Iterator<Item = u64> {
 /// Messages that one handle gave out are done with.
 fn finish(
     broker: &Broker,
-    session: &mut Session,
+    caller: &mut Caller,
     name: QueueRef<'_>,
     handle: Handle,
     mut offsets: impl Iterator<Item = u64> + Clone,
 ) -> Result<(), Refusal> {
     let acked = broker.pops.ack(name, handle, offsets.clone());
     if let Some(Acked { counts, position }) = acked {
-        session.durable_after(position);
+        caller.durable_after(position);
         broker.stats.acked(name.group, name.topic, counts.acked as u64);
     }
     if acked.is_none_or(|acked| acked.counts.unknown > 0) {
         if handle.until() <= broker.clock.now().0 {
             return Err(is_over(handle, offsets.next().unwrap_or(handle.start)));
         }
-        done_before(broker, session);
+        done_before(broker, caller);
     }
     Ok(())
 }
 
 /// It was acknowledged before, and the answer to that got lost, or is still to come: this one is not to be sooner than the journal either.
-pub(super) fn done_before(broker: &Broker, session: &mut Session) {
-    session.durable_after(broker.store.journal().position());
+pub(super) fn done_before(broker: &Broker, caller: &mut Caller) {
+    caller.durable_after(broker.store.journal().position());
 }
 
 pub(super) fn is_over(handle: Handle, offset: u64) -> Refusal {
@@ -155,21 +329,21 @@ pub(super) fn is_over(handle: Handle, offset: u64) -> Refusal {
     Refusal::new(ResponseCode::NoMessage, remark)
 }
 
-pub(super) fn finish_in_order(broker: &Broker, session: &mut Session, held: Held<'_>) -> Result<(), Refusal> {
+pub(super) fn finish_in_order(broker: &Broker, caller: &mut Caller, held: Held<'_>) -> Result<(), Refusal> {
     let Held { name, handle, offset } = held;
     let QueueRef { group, topic, queue_id } = name;
     let committed = broker.offsets.committed(group, topic, queue_id).unwrap_or(0);
     if i64::try_from(offset).is_ok_and(|offset| offset < committed) {
-        done_before(broker, session);
+        done_before(broker, caller);
         return Ok(());
     }
     let commit = |next: u64| broker.offsets.commit(group, topic, queue_id, next as i64);
     let (acked, position) = broker.pops.orders.ack(name, handle.pop_time, offset, commit);
     match acked {
         OrderAck::Next => {
-            session.durable_after(position);
+            caller.durable_after(position);
             broker.stats.acked(group, names::lite_parts(topic).map_or(topic, |(parent, _)| parent), 1);
-            session.durable_after(rows::put(&broker.store, &broker.offsets));
+            caller.durable_after(rows::put(&broker.store, &broker.offsets));
             if names::lite_parts(topic).is_some() {
                 lite::go_on(broker, name);
             }
@@ -180,7 +354,7 @@ pub(super) fn finish_in_order(broker: &Broker, session: &mut Session, held: Held
             Ok(())
         }
         OrderAck::Late => {
-            done_before(broker, session);
+            done_before(broker, caller);
             Ok(())
         }
         OrderAck::Unknown => {
@@ -194,54 +368,14 @@ pub(super) fn finish_in_order(broker: &Broker, session: &mut Session, held: Held
     }
 }
 
-/// 200053.
-pub(crate) fn change(
-    broker: &Broker,
-    session: &mut Session,
-    request: &Request<'_>,
-    out: &mut Outgoing,
-) -> Result<(), Refusal> {
-    let message = ChangeInvisibleTime::decode(&request.header.fields)?;
-    let name = QueueRef { group: message.consumer_group, topic: message.topic, queue_id: message.queue_id };
-    check_queue(broker, session, name)?;
-    if let Some(answered) = lite::change(broker, session, request, &message, out) {
-        return answered;
-    }
-    let handle = Handle::parse(message.extra_info)?;
-    check_invisible(message.invisible_time, ResponseCode::MessageIllegal)?;
-    let offset = offset(broker, name, message.offset)?;
-    let now = broker.clock.now().0;
-    let held = Held { name, handle, offset };
-    let visible_at = now.saturating_add(message.invisible_time);
-    let (pop_time, position) = if handle.is_order() {
-        let position = broker.pops.orders.change(name, handle.pop_time, offset, visible_at);
-        let position = position.ok_or_else(|| is_over(handle, offset))?;
-        broker.hold.rooms.wake_at(waits_for(name).0, message.invisible_time);
-        (handle.pop_time, position)
-    } else {
-        let change = Change { now, invisible_ms: message.invisible_time, is_suspended: message.suspend };
-        let changed = broker.pops.change(held, &change, broker.settings.load().pop_leases_max);
-        changed.map_err(|why| match why {
-            NoChange::Unknown => is_over(handle, offset),
-            NoChange::Full => too_many_leases(broker),
-        })?
-    };
-    // What the handle says of the end must be the lease's: it begins later than now where the clock was set back.
-    let invisible_time = visible_at.saturating_sub(pop_time);
-    session.durable_after(position);
-    let reply = ChangeInvisibleTimeReply { pop_time, invisible_time, revive_qid: handle.revive_qid };
-    out.reply(request.reply_to(), ResponseCode::Success, None, &reply, &[]);
-    Ok(())
-}
-
 /// The topic, and a queue of it.
-fn check_queue(broker: &Broker, session: &mut Session, name: QueueRef<'_>) -> Result<(), Refusal> {
-    let topic = session.topic(broker, name.topic).ok_or_else(|| Refusal::topic_not_exist(name.topic))?;
+fn check_queue(broker: &Broker, caller: &mut Caller, name: QueueRef<'_>) -> Result<(), Refusal> {
+    let topic = caller.topic(&broker.topics, name.topic).ok_or_else(|| Refusal::topic_not_exist(name.topic))?;
     let queues = topic.settings().read_queue_nums;
     if (0..queues).contains(&name.queue_id) {
         return Ok(());
     }
-    let remark = illegal_queue(name.queue_id, name.topic, queues, session);
+    let remark = illegal_queue(name.queue_id, name.topic, queues, caller);
     Err(Refusal::new(ResponseCode::MessageIllegal, remark))
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use config::{BrokerSettings, StoreSettings};
 use env::{Clock, Random};
-use net::{Connection, SharedSlice};
+use net::SharedSlice;
 use store::queue_log::UNIT_BYTES;
 use store::{Copies, LogSlice, Read, ReadLimits, ReadStatus, Store, StoreError};
 
@@ -17,15 +17,16 @@ use super::look::Seen;
 use super::state::Pops;
 use super::state::handle::{self, ORDER_QUEUE, Origin};
 use super::state::ledger::{PopQueue, QueueRef};
-use super::take::PopOrder;
+use super::take::CheckedPop;
 use crate::broker::Broker;
+use crate::caller::Caller;
+use crate::client_handle::ClientHandle;
 use crate::lite::Lite;
-use crate::session::Session;
 use crate::state::groups::Group;
 use crate::state::offsets::{KeyRef, Offsets, Progress};
 use crate::state::topics::{Topic, Topics};
 use crate::state::want::{At, Effort, Reader};
-use crate::waiting::hold::{Hold, Lane, Work};
+use crate::waiting::hold::{Hold, Lane};
 
 /// Reads of one queue that may find nothing that is wanted before others get their turn.
 const FRUITLESS_READS: usize = 8;
@@ -37,7 +38,7 @@ pub(super) struct Shelf {
     pub(super) topics: Arc<Topics>,
     pub(super) offsets: Arc<Offsets>,
     pub(super) store: Arc<Store>,
-    pub(super) lite: Arc<Lite<Connection<Work>>>,
+    pub(super) lite: Arc<Lite<ClientHandle>>,
     pub(super) settings: Arc<BrokerSettings>,
     pub(super) store_settings: Arc<StoreSettings>,
     pub(super) clock: Clock,
@@ -137,9 +138,9 @@ impl Shelf {
         }
     }
 
-    /// The same for a connection, which has what is copied for it.
-    pub(super) fn of_session(broker: &Broker, session: &Session) -> Shelf {
-        Shelf { copies: Some(session.inbox.copies.clone()), ..Shelf::of(broker) }
+    /// The same for a caller, which has what is copied for it.
+    pub(super) fn of_caller(broker: &Broker, caller: &Caller) -> Shelf {
+        Shelf { copies: Some(caller.copies.clone()), ..Shelf::of(broker) }
     }
 
     /// An empty one.
@@ -171,7 +172,7 @@ impl Shelf {
     }
 
     /// One try.
-    pub(super) fn fill(&self, order: &PopOrder, at: At) -> Basket {
+    pub(super) fn fill(&self, order: &CheckedPop, at: At) -> Basket {
         let mut basket = self.basket(order.is_order, at);
         if order.topic.is_gone() {
             return basket;
@@ -217,7 +218,7 @@ impl Shelf {
         names.into_iter().flatten().filter_map(|name| self.topics.get(&name))
     }
 
-    fn retries(&self, order: &PopOrder, basket: &mut Basket) {
+    fn retries(&self, order: &CheckedPop, basket: &mut Basket) {
         let rest_before = basket.rest;
         for topic in self.retry_topics(order.topic.name(), &order.group.name) {
             for queue_id in 0..topic.settings().read_queue_nums.max(0) {
@@ -234,7 +235,7 @@ impl Shelf {
         ids.map(|id| topic.lane(&self.store, id as u32)).collect()
     }
 
-    pub(super) fn sought(&self, order: &PopOrder) -> Sought {
+    pub(super) fn sought(&self, order: &CheckedPop) -> Sought {
         Sought {
             group: Arc::clone(&order.group),
             topic: Arc::clone(&order.topic),
@@ -353,7 +354,7 @@ impl Shelf {
         seen
     }
 
-    fn visit(&self, order: &PopOrder, topic: &Arc<Topic>, queue_id: i32, basket: &mut Basket) {
+    fn visit(&self, order: &CheckedPop, topic: &Arc<Topic>, queue_id: i32, basket: &mut Basket) {
         let lane = match topic.lane(&self.store, queue_id as u32) {
             Ok(lane) => lane,
             Err(error) => {
@@ -399,7 +400,7 @@ impl Shelf {
     }
 
     /// The rest of a visit, for whoever has the turn.
-    fn take_from(&self, order: &PopOrder, visit: &Visit<'_>, claim: &Claim, basket: &mut Basket) {
+    fn take_from(&self, order: &CheckedPop, visit: &Visit<'_>, claim: &Claim, basket: &mut Basket) {
         let from = self.begin(order, visit, basket.may_fault);
         if order.is_order && self.pops.orders.is_blocked(visit.name, order.attempt_id.as_deref(), basket.pop_time) {
             return;
@@ -422,7 +423,7 @@ impl Shelf {
     }
 
     /// Where the group goes on in a queue.
-    pub(super) fn begin(&self, order: &PopOrder, visit: &Visit<'_>, may_fault: bool) -> i64 {
+    pub(super) fn begin(&self, order: &CheckedPop, visit: &Visit<'_>, may_fault: bool) -> i64 {
         let QueueRef { group, topic, queue_id } = visit.name;
         let (lane, progress) = (visit.lane, &visit.progress);
         let committed = progress.committed(queue_id);
@@ -469,7 +470,7 @@ impl Shelf {
     /// Reads on until something is found that is wanted. What is passed over is behind the group.
     pub(super) fn read(
         &self,
-        order: &PopOrder,
+        order: &CheckedPop,
         visit: &Visit<'_>,
         mut from: i64,
         basket: &mut Basket,
@@ -519,7 +520,7 @@ impl Shelf {
 }
 
 /// How many of a hundred pops look into the queues of a topic by their priority: those that do not let low priorities have a turn.
-fn priority_percent(order: &PopOrder) -> u32 {
+fn priority_percent(order: &CheckedPop) -> u32 {
     let is_priority =
         |topic: &Topic| topic.settings().attributes.get("message.type").is_some_and(|kind| kind == "PRIORITY");
     if order.is_order || !is_priority(&order.topic) {

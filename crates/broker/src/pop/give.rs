@@ -15,7 +15,7 @@ use super::collect::{Basket, Shelf, Visit};
 use super::state::handle::{self, Handle, Origin};
 use super::state::ledger::{Lease, LeaseId, NoLease, QueueRef};
 use super::state::order::OrderPop;
-use super::take::PopOrder;
+use super::take::CheckedPop;
 use crate::write::facts;
 
 impl Shelf {
@@ -23,7 +23,7 @@ impl Shelf {
     /// behind it come again though they were acknowledged, so that each consumer sees them in order.
     pub(super) fn hand_out(
         &self,
-        order: &PopOrder,
+        order: &CheckedPop,
         visit: &Visit<'_>,
         from: i64,
         read: &Read,
@@ -56,7 +56,7 @@ impl Shelf {
     #[allow(clippy::too_many_arguments, reason = "one step of `visit`, split off to be read at a sitting")]
     pub(super) fn lease(
         &self,
-        order: &PopOrder,
+        order: &CheckedPop,
         visit: &Visit<'_>,
         claim: &Claim,
         from: i64,
@@ -85,7 +85,7 @@ impl Shelf {
     /// Puts what a group has now into the basket.
     pub(super) fn lay(
         &self,
-        order: &PopOrder,
+        order: &CheckedPop,
         visit: &Visit<'_>,
         from: i64,
         offsets: &[u64],

@@ -6,38 +6,75 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use net::{Outgoing, ReplyTo, Request, SharedSlice};
+use net::{Outgoing, ReplyTo, Request};
 use protocol::code::ResponseCode;
 use protocol::light;
 use protocol::names;
-use protocol::request::{AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeReply, PopLiteMessage, PopLiteReply};
+use protocol::request::{PopLiteMessage, PopLiteReply};
 use protocol::sys_flag::perm;
 use store::Store;
 
-use super::ack::{done_before, finish_in_order, is_over};
+use super::ack::{ChangeOrder, ChangeOutcome, Popped, done_before, finish_in_order, is_over};
 use super::collect::{Basket, Shelf, Visit};
 use super::state::handle::{Handle, ORDER_QUEUE};
 use super::state::ledger::QueueRef;
 use super::state::{Held, Pops};
-use super::take::{Numbers, PopOrder, check_invisible, check_numbers};
-use super::trying::{Order, run};
+use super::take::{CheckedPop, Numbers, PopStatus, check_invisible, check_numbers};
+use super::trying::{self, Concluded, Try, ended};
 use super::wait::{self, Waiting};
-use crate::answer::reply_ok;
 use crate::broker::Broker;
+use crate::caller::Caller;
 use crate::lite::{self, LiteGroup};
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
 use crate::state::offsets::{KeyRef, Offsets, rows};
 use crate::state::want::At;
+use crate::waiting::hold::Wake;
 
 /// What the device did not give is tried again so much later.
 const RETRY_MS: i64 = 1000;
 
+/// A pop of lite topics as a client asks for it.
+struct LitePopOrder<'a> {
+    group: &'a str,
+    /// The parent.
+    topic: &'a str,
+    client: &'a str,
+    count_max: i32,
+    invisible_ms: i64,
+    poll_ms: i64,
+    born_ms: i64,
+    attempt_id: Option<&'a str>,
+}
+
 /// A pop of lite topics that has passed its checks.
-pub(crate) struct LiteOrder {
+pub(crate) struct CheckedLitePop {
     /// Of the parent topic.
-    pub(super) pop: PopOrder,
+    pub(super) pop: CheckedPop,
     client: Box<str>,
+}
+
+/// What it brings.
+pub(super) struct LitePopOutcome {
+    status: PopStatus,
+    invisible_ms: i64,
+    basket: Basket,
+}
+
+impl<'a> LitePopOrder<'a> {
+    fn decode(request: &Request<'a>) -> Result<LitePopOrder<'a>, Refusal> {
+        let message = PopLiteMessage::decode(&request.header.fields)?;
+        Ok(LitePopOrder {
+            group: message.consumer_group,
+            topic: message.topic,
+            client: message.client_id,
+            count_max: message.max_msg_num,
+            invisible_ms: message.invisible_time,
+            poll_ms: message.poll_time,
+            born_ms: message.born_time,
+            attempt_id: message.attempt_id,
+        })
+    }
 }
 
 /// 200070.
@@ -47,38 +84,16 @@ pub(crate) fn pop_lite(
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    let message = PopLiteMessage::decode(&request.header.fields)?;
-    let order = check(broker, session, request, &message)?;
-    run(broker, session, order, out);
+    let order = check(broker, session, &LitePopOrder::decode(request)?)?;
+    trying::run(broker, session, order, request.reply_to(), out);
     Ok(())
 }
 
-/// A parked pop has come back.
-pub(super) fn resume(broker: &Broker, session: &mut Session, mut order: LiteOrder, is_over: bool, out: &mut Outgoing) {
-    if is_over {
-        order.pop.tick = None;
-    }
-    let reply_to = order.pop.reply_to;
-    session.answering(broker, Some(reply_to), out, |session, out| run(broker, session, order, out));
-}
-
-fn check(
-    broker: &Broker,
-    session: &mut Session,
-    request: &Request<'_>,
-    message: &PopLiteMessage<'_>,
-) -> Result<LiteOrder, Refusal> {
-    check_numbers(
-        broker,
-        &Numbers {
-            born_time: message.born_time,
-            poll_time: message.poll_time,
-            count: message.max_msg_num,
-            invisible_time: message.invisible_time,
-        },
-    )?;
-    let name = message.topic;
-    let topic = session.topic(broker, name).ok_or_else(|| Refusal::topic_not_exist(name))?;
+fn check(broker: &Broker, caller: &mut Caller, order: &LitePopOrder<'_>) -> Result<CheckedLitePop, Refusal> {
+    let LitePopOrder { born_ms, poll_ms, count_max, invisible_ms, .. } = *order;
+    check_numbers(broker, &Numbers { born_ms, poll_ms, count_max, invisible_ms })?;
+    let name = order.topic;
+    let topic = caller.topic(&broker.topics, name).ok_or_else(|| Refusal::topic_not_exist(name))?;
     if !perm::is_readable(topic.settings().perm) {
         let remark = format!("the topic [{name}] peeking message is forbidden");
         return Err(Refusal::new(ResponseCode::NoPermission, remark));
@@ -87,43 +102,46 @@ fn check(
     if !lite::is_parent(&topic.config()) {
         return Err(invalid(format!("the topic [{name}] message type not match")));
     }
-    let group = broker.groups.find(message.consumer_group).map_err(|refusal| {
+    let group = broker.groups.find(order.group).map_err(|refusal| {
         if refusal.code != ResponseCode::SubscriptionGroupNotExist {
             return refusal;
         }
-        let remark = format!("subscription group [{}] not exist, {SEE_FAQ}", message.consumer_group);
+        let remark = format!("subscription group [{}] not exist, {SEE_FAQ}", order.group);
         Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark)
     })?;
     let config = group.config.load_full();
     if !config.consume_enable {
-        let remark = format!("subscription group no permission, {}", message.consumer_group);
+        let remark = format!("subscription group no permission, {}", order.group);
         return Err(Refusal::new(ResponseCode::NoPermission, remark));
     }
     if LiteGroup::of(&config).parent() != Some(name) {
-        return Err(invalid(format!("subscription bind topic not match, {}", message.consumer_group)));
+        return Err(invalid(format!("subscription bind topic not match, {}", order.group)));
     }
-    Ok(LiteOrder {
-        pop: PopOrder {
-            reply_to: request.reply_to(),
+    Ok(CheckedLitePop {
+        pop: CheckedPop {
             group,
             topic,
             queue_id: -1,
-            count_max: message.max_msg_num as usize,
-            invisible_ms: message.invisible_time,
+            count_max: count_max as usize,
+            invisible_ms,
             is_from_min: false,
             is_order: true,
-            attempt_id: message.attempt_id.filter(|id| !id.is_empty()).map(Box::from),
+            attempt_id: order.attempt_id.filter(|id| !id.is_empty()).map(Box::from),
             want: None,
-            tick: broker.hold.rooms.deadline(message.poll_time),
+            tick: broker.hold.rooms.deadline(poll_ms),
         },
-        client: message.client_id.into(),
+        client: order.client.into(),
     })
 }
 
-impl Order for LiteOrder {
-    fn reply_to(&self) -> ReplyTo {
-        self.pop.reply_to
+impl CheckedLitePop {
+    fn outcome(&self, status: PopStatus, basket: Basket) -> LitePopOutcome {
+        LitePopOutcome { status, invisible_ms: self.pop.invisible_ms, basket }
     }
+}
+
+impl Try for CheckedLitePop {
+    type Outcome = LitePopOutcome;
 
     fn takes_long(&self) -> bool {
         false
@@ -133,89 +151,79 @@ impl Order for LiteOrder {
         shelf.fill_lite(self, at)
     }
 
-    fn conclude(
-        self,
-        broker: &Broker,
-        session: &mut Session,
-        basket: &Basket,
-        out: &mut Outgoing,
-    ) -> Option<LiteOrder> {
+    fn conclude(self, broker: &Broker, caller: &mut Caller, mut basket: Basket) -> Concluded<CheckedLitePop> {
         let (client, group) = (self.client.clone(), Arc::clone(&self.pop.group));
         let has_event = || broker.lite.lock().has_event(&client, &group.name);
         if basket.count > 0 {
-            respond(broker, session, &self, basket, out);
+            // The batch must survive whatever the client does with its messages.
+            caller.durable_after(basket.position);
+            for (_, _, count, bytes) in &basket.got {
+                // As in Apache, the parent's: there may be very many lite topics.
+                broker.stats.got(&group.name, &self.pop.topic, light::QUEUE_ID as i32, *count, *bytes);
+            }
             if has_event() {
                 broker.lite.wake_next(&client, &group.name);
             }
-            return None;
+            return Concluded::Answered(Ok(self.outcome(PopStatus::Found, basket)));
         }
-        let reply_to = self.pop.reply_to;
-        if let Some(error) = &basket.failure {
+        if let Some(error) = basket.failure.take() {
             broker.stats.missed();
-            out.reply(reply_to, ResponseCode::SystemError, Some(error), &(), &[]);
-            return None;
+            return Concluded::Answered(Err(Refusal::failed(error)));
         }
         let Some(tick) = self.pop.tick else {
             broker.stats.missed();
-            answer_empty(&self, basket, ResponseCode::PollingTimeout, "NO_MESSAGE_IN_QUEUE", out);
-            return None;
+            return Concluded::Answered(Ok(self.outcome(PopStatus::Nothing, basket)));
         };
         let settings = broker.settings.load();
         let room = lite::room_of(&client);
         let key = KeyRef { group: &group.name, topic: &room };
         let nowhere = std::iter::empty();
-        let ticket = match wait::park(broker, session, key, nowhere, tick, Waiting::Lite(self), &settings) {
+        let ticket = match wait::park(broker, caller, key, nowhere, tick, Waiting::Lite(self), &settings) {
             Ok(ticket) => ticket,
             Err((waiting, why)) => {
-                if let Some(Waiting::Lite(order)) = waiting.as_deref() {
-                    answer_empty(order, basket, ResponseCode::PollingFull, &why.to_string(), out);
-                }
-                return None;
+                return Concluded::Answered(match waiting.map(|waiting| *waiting) {
+                    Some(Waiting::Lite(order)) => Ok(order.outcome(PopStatus::Full(why.to_string()), basket)),
+                    Some(Waiting::Pop(_) | Waiting::Notify(_)) | None => Err(ended()),
+                });
             }
         };
         // The client may have been told of something between the look and the parking.
         if !has_event() {
-            return None;
+            return Concluded::Parked;
         }
         // Woken in between: it comes back by that.
-        match *wait::take_back(broker, session, &ticket)? {
-            Waiting::Lite(order) => Some(order),
-            Waiting::Pop(_) | Waiting::Notify(_) => None,
+        match wait::take_back(broker, caller, &ticket).map(|waiting| *waiting) {
+            Some(Waiting::Lite(order)) => Concluded::Again(order),
+            Some(Waiting::Pop(_) | Waiting::Notify(_)) | None => Concluded::Parked,
         }
     }
-}
 
-fn respond(broker: &Broker, session: &mut Session, order: &LiteOrder, basket: &Basket, out: &mut Outgoing) {
-    // The batch must survive whatever the client does with its messages.
-    session.durable_after(basket.position);
-    for (_, _, count, bytes) in &basket.got {
-        // As in Apache, the parent's: there may be very many lite topics.
-        broker.stats.got(&order.pop.group.name, &order.pop.topic, light::QUEUE_ID as i32, *count, *bytes);
+    fn back(_: &Broker, waiting: Waiting, wake: Wake) -> Result<CheckedLitePop, Refusal> {
+        let Waiting::Lite(mut order) = waiting else { return Err(ended()) };
+        if wake == Wake::Expired {
+            order.pop.tick = None;
+        }
+        Ok(order)
     }
-    let parts =
-        basket.parts.iter().map(|part| SharedSlice { owner: Arc::clone(&part.owner), range: part.range.clone() });
-    let fields = fields(order, basket);
-    out.reply_shared(order.pop.reply_to, ResponseCode::Success, Some("FOUND"), &fields, basket.bytes, parts);
-}
 
-fn answer_empty(order: &LiteOrder, basket: &Basket, code: ResponseCode, remark: &str, out: &mut Outgoing) {
-    out.reply(order.pop.reply_to, code, Some(remark), &fields(order, basket), &[]);
-}
-
-/// Clients make handles of these, with the number that a message has in its lite topic.
-fn fields<'a>(order: &LiteOrder, basket: &'a Basket) -> PopLiteReply<'a> {
-    PopLiteReply {
-        pop_time: basket.pop_time,
-        invisible_time: order.pop.invisible_ms,
-        revive_qid: ORDER_QUEUE,
-        order_count_info: &basket.count_info,
+    /// Clients make handles of this, with the number that a message has in its lite topic.
+    fn encode(outcome: LitePopOutcome, reply_to: ReplyTo, out: &mut Outgoing) {
+        let LitePopOutcome { status, invisible_ms, basket } = outcome;
+        let fields = PopLiteReply {
+            pop_time: basket.pop_time,
+            invisible_time: invisible_ms,
+            revive_qid: ORDER_QUEUE,
+            order_count_info: &basket.count_info,
+        };
+        let (code, remark) = status.as_answer();
+        out.reply_shared(reply_to, code, Some(remark), &fields, basket.bytes, basket.parts.into_iter());
     }
 }
 
 impl Shelf {
     /// One try: what the client is told of, in that order.
-    fn fill_lite(&self, order: &LiteOrder, at: At) -> Basket {
-        let LiteOrder { pop, client } = order;
+    fn fill_lite(&self, order: &CheckedLitePop, at: At) -> Basket {
+        let CheckedLitePop { pop, client } = order;
         let lite = &self.lite;
         let mut basket = self.basket(true, at);
         let mut seen: HashSet<Arc<str>> = HashSet::new();
@@ -236,7 +244,7 @@ impl Shelf {
     }
 
     /// One look into a light queue for the pop of a client that subscribes to it. False when its bytes have to come from the device.
-    fn visit_lite(&self, order: &PopOrder, queue: &Arc<str>, basket: &mut Basket) -> bool {
+    fn visit_lite(&self, order: &CheckedPop, queue: &Arc<str>, basket: &mut Basket) -> bool {
         let lite = &self.lite;
         let name = QueueRef { group: &order.group.name, topic: queue, queue_id: light::QUEUE_ID as i32 };
         // Whoever has the turn tells the group again.
@@ -266,7 +274,7 @@ impl Shelf {
     }
 
     /// The look itself, for whoever has the turn.
-    fn look_into(&self, order: &PopOrder, visit: &Visit<'_>, basket: &mut Basket) -> bool {
+    fn look_into(&self, order: &CheckedPop, visit: &Visit<'_>, basket: &mut Basket) -> bool {
         let lite = &self.lite;
         let name = visit.name;
         let queue = name.topic;
@@ -316,20 +324,16 @@ fn queue_of(broker: &Broker, topic: &str, lite_topic: Option<&str>) -> Option<St
 }
 
 /// What a client has, or had, of a lite topic, by its handle.
-fn held<'a>(
-    broker: &Broker,
-    name: QueueRef<'a>,
-    queue_id: i32,
-    offset: i64,
-    handle: &str,
-) -> Result<Held<'a>, Refusal> {
+fn held<'a>(broker: &Broker, queue: &'a str, popped: &Popped<'a>) -> Result<Held<'a>, Refusal> {
+    let Popped { group, queue_id, receipt, offset, .. } = *popped;
+    let name = QueueRef { group, topic: queue, queue_id: light::QUEUE_ID as i32 };
     let max = broker.store.existing_queue(name.topic, light::QUEUE_ID).map_or(0, |queue| queue.max_offset());
     let illegal = || {
         let remark = format!("ack offset illegal. {}: offset {offset}, store:0~{max}", name.topic);
         Refusal::new(ResponseCode::NoMessage, remark)
     };
     let number = u64::try_from(offset).ok().filter(|offset| *offset <= max).ok_or_else(illegal)?;
-    let handle = Handle::parse(handle)?;
+    let handle = Handle::parse(receipt)?;
     if queue_id != light::QUEUE_ID as i32 || !handle.is_order() {
         let remark =
             format!("ack queue illegal. A lite topic has queue {} only, and is popped in order", light::QUEUE_ID);
@@ -338,25 +342,16 @@ fn held<'a>(
     Ok(Held { name, handle, offset: number })
 }
 
-/// 200051 of a lite message. None: it is none.
-pub(super) fn ack(
-    broker: &Broker,
-    session: &mut Session,
-    request: &Request<'_>,
-    message: &AckMessage<'_>,
-    out: &mut Outgoing,
-) -> Option<Result<(), Refusal>> {
-    let queue = queue_of(broker, message.topic, message.lite_topic)?;
-    let group = message.consumer_group;
-    let config = broker.groups.get(group).map(|group| group.config.load_full());
-    if config.is_none_or(|config| LiteGroup::of(&config).parent() != Some(message.topic)) {
+/// Of a lite message. None: it is none.
+pub(super) fn ack(broker: &Broker, caller: &mut Caller, popped: &Popped<'_>) -> Option<Result<(), Refusal>> {
+    let queue = queue_of(broker, popped.topic, popped.lite_topic)?;
+    let config = broker.groups.get(popped.group).map(|group| group.config.load_full());
+    if config.is_none_or(|config| LiteGroup::of(&config).parent() != Some(popped.topic)) {
         let remark = "group type or bind topic not match.";
         return Some(Err(Refusal::new(ResponseCode::InvalidParameter, remark)));
     }
-    let name = QueueRef { group, topic: &queue, queue_id: light::QUEUE_ID as i32 };
-    let finished = held(broker, name, message.queue_id, message.offset, message.extra_info)
-        .and_then(|held| finish_in_order(broker, session, held));
-    Some(finished.map(|()| reply_ok(request, out)))
+    let held = held(broker, &queue, popped);
+    Some(held.and_then(|held| finish_in_order(broker, caller, held)))
 }
 
 /// After an acknowledgement: the group goes on in the lite topic when nobody has anything of it.
@@ -381,51 +376,39 @@ fn tidy(store: &Store, offsets: &Offsets, pops: &Pops, name: QueueRef<'_>) -> bo
     is_finished
 }
 
-/// 200053 of a lite message. None: it is none.
+/// Of a lite message. None: it is none.
 pub(super) fn change(
     broker: &Broker,
-    session: &mut Session,
-    request: &Request<'_>,
-    message: &ChangeInvisibleTime<'_>,
-    out: &mut Outgoing,
-) -> Option<Result<(), Refusal>> {
-    let queue = queue_of(broker, message.topic, message.lite_topic)?;
-    let name = QueueRef { group: message.consumer_group, topic: &queue, queue_id: light::QUEUE_ID as i32 };
-    Some(change_in(broker, session, request, message, name, out))
+    caller: &mut Caller,
+    order: &ChangeOrder<'_>,
+) -> Option<Result<ChangeOutcome, Refusal>> {
+    let queue = queue_of(broker, order.popped.topic, order.popped.lite_topic)?;
+    Some(change_in(broker, caller, order, &queue))
 }
 
 fn change_in(
     broker: &Broker,
-    session: &mut Session,
-    request: &Request<'_>,
-    message: &ChangeInvisibleTime<'_>,
-    name: QueueRef<'_>,
-    out: &mut Outgoing,
-) -> Result<(), Refusal> {
-    check_invisible(message.invisible_time, ResponseCode::MessageIllegal)?;
-    let held = held(broker, name, message.queue_id, message.offset, message.extra_info)?;
-    let mut reply = ChangeInvisibleTimeReply { pop_time: 0, invisible_time: 0, revive_qid: 0 };
-    let Held { handle, offset, .. } = held;
+    caller: &mut Caller,
+    order: &ChangeOrder<'_>,
+    queue: &str,
+) -> Result<ChangeOutcome, Refusal> {
+    check_invisible(order.invisible_ms, ResponseCode::MessageIllegal)?;
+    let Held { name, handle, offset } = held(broker, queue, &order.popped)?;
     let committed = broker.offsets.committed(name.group, name.topic, name.queue_id).unwrap_or(0);
-    if message.offset < committed {
-        done_before(broker, session);
-    } else {
-        let orders = &broker.pops.orders;
-        let visible_at = broker.clock.now().0.saturating_add(message.invisible_time);
-        let position = match message.suspend {
-            true => orders.suspend(name, handle.pop_time, visible_at),
-            false => orders.change(name, handle.pop_time, offset, visible_at),
-        };
-        session.durable_after(position.ok_or_else(|| is_over(handle, offset))?);
-        if let Some(free_at) = orders.free_at(name) {
-            broker.lite.look_at(name.group, name.topic, free_at);
-        }
-        reply = ChangeInvisibleTimeReply {
-            pop_time: handle.pop_time,
-            invisible_time: visible_at.saturating_sub(handle.pop_time),
-            revive_qid: handle.revive_qid,
-        };
+    if order.popped.offset < committed {
+        done_before(broker, caller);
+        return Ok(ChangeOutcome { pop_time: 0, invisible_ms: 0, revive_qid: 0 });
     }
-    out.reply(request.reply_to(), ResponseCode::Success, None, &reply, &[]);
-    Ok(())
+    let orders = &broker.pops.orders;
+    let visible_at = broker.clock.now().0.saturating_add(order.invisible_ms);
+    let position = match order.is_suspended {
+        true => orders.suspend(name, handle.pop_time, visible_at),
+        false => orders.change(name, handle.pop_time, offset, visible_at),
+    };
+    caller.durable_after(position.ok_or_else(|| is_over(handle, offset))?);
+    if let Some(free_at) = orders.free_at(name) {
+        broker.lite.look_at(name.group, name.topic, free_at);
+    }
+    let invisible_ms = visible_at.saturating_sub(handle.pop_time);
+    Ok(ChangeOutcome { pop_time: handle.pop_time, invisible_ms, revive_qid: handle.revive_qid })
 }

@@ -12,19 +12,20 @@ use super::take::{check_group, check_readable, find_group, topic_anew};
 use super::wait::{self, Waiting};
 use crate::answer::reply_ok;
 use crate::broker::Broker;
+use crate::caller::Caller;
 use crate::cold;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::groups::Group;
 use crate::state::offsets::KeyRef;
 use crate::state::topics::Topic;
+use crate::waiting::hold::Wake;
 
 /// Messages of one look, at most.
 const COUNT_MAX: i32 = 32;
 
 /// A question that waits for its answer.
-pub(crate) struct NotifyOrder {
-    pub(super) reply_to: ReplyTo,
+pub(crate) struct CheckedNotify {
     group: Arc<Group>,
     topic: Arc<Topic>,
     pub(super) queue_id: i32,
@@ -34,7 +35,7 @@ pub(crate) struct NotifyOrder {
 
 fn check(
     broker: &Broker,
-    session: &mut Session,
+    caller: &mut Caller,
     topic: &str,
     queue_id: i32,
     group: &str,
@@ -43,8 +44,8 @@ fn check(
         let remark = format!("the broker[{}] peeking message is forbidden", broker.advertised.ip());
         return Err(Refusal::new(ResponseCode::NoPermission, remark));
     }
-    let topic = session.topic(broker, topic).ok_or_else(|| Refusal::topic_not_exist(topic))?;
-    check_readable(&topic, queue_id, session)?;
+    let topic = caller.topic(&broker.topics, topic).ok_or_else(|| Refusal::topic_not_exist(topic))?;
+    check_readable(&topic, queue_id, caller)?;
     Ok((topic, find_group(broker, group)?))
 }
 
@@ -58,15 +59,14 @@ pub(crate) fn notify(
     let message = Notification::decode(&request.header.fields)?;
     let (topic, group) = check(broker, session, message.topic, message.queue_id, message.consumer_group)?;
     let attempt = message.order.then(|| message.attempt_id.filter(|id| !id.is_empty()).map(Box::from));
-    let order = NotifyOrder {
-        reply_to: request.reply_to(),
+    let order = CheckedNotify {
         group,
         topic,
         queue_id: message.queue_id,
         attempt,
         tick: broker.hold.rooms.deadline(message.poll_time),
     };
-    run(broker, session, order, out);
+    run(broker, session, order, request.reply_to(), out);
     Ok(())
 }
 
@@ -74,29 +74,30 @@ pub(crate) fn notify(
 pub(super) fn resume(
     broker: &Broker,
     session: &mut Session,
-    mut order: NotifyOrder,
-    is_over: bool,
+    mut order: CheckedNotify,
+    wake: Wake,
+    reply_to: ReplyTo,
     out: &mut Outgoing,
 ) {
-    if is_over {
+    if wake == Wake::Expired {
         order.tick = None;
     }
     match check_again(broker, session, &mut order) {
-        Ok(()) => run(broker, session, order, out),
-        Err(refusal) => out.reply(order.reply_to, refusal.code, Some(&refusal.remark), &(), &[]),
+        Ok(()) => run(broker, session, order, reply_to, out),
+        Err(refusal) => out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]),
     }
 }
 
 /// What may have gone while the question waited.
-fn check_again(broker: &Broker, session: &Session, order: &mut NotifyOrder) -> Result<(), Refusal> {
+fn check_again(broker: &Broker, caller: &Caller, order: &mut CheckedNotify) -> Result<(), Refusal> {
     check_group(broker, &order.group)?;
     if order.topic.is_gone() {
-        order.topic = topic_anew(broker, session, &order.topic, order.queue_id)?;
+        order.topic = topic_anew(broker, caller, &order.topic, order.queue_id)?;
     }
     Ok(())
 }
 
-fn run(broker: &Broker, session: &mut Session, order: NotifyOrder, out: &mut Outgoing) {
+fn run(broker: &Broker, caller: &mut Caller, order: CheckedNotify, reply_to: ReplyTo, out: &mut Outgoing) {
     let shelf = Shelf::of(broker);
     let sought = Sought {
         group: Arc::clone(&order.group),
@@ -104,7 +105,6 @@ fn run(broker: &Broker, session: &mut Session, order: NotifyOrder, out: &mut Out
         queue_id: order.queue_id,
         attempt: order.attempt.clone(),
     };
-    let reply_to = order.reply_to;
     let answer = |has_msg: bool, polling_full: bool, out: &mut Outgoing| {
         out.reply(reply_to, ResponseCode::Success, None, &NotificationReply { has_msg, polling_full }, &[]);
     };
@@ -118,10 +118,10 @@ fn run(broker: &Broker, session: &mut Session, order: NotifyOrder, out: &mut Out
     };
     let key = KeyRef { group: &sought.group.name, topic: sought.topic.name() };
     let settings = broker.settings.load();
-    let parked = wait::park(broker, session, key, lanes.iter(), tick, Waiting::Notify(order), &settings);
+    let parked = wait::park(broker, caller, key, lanes.iter(), tick, Waiting::Notify(order), &settings);
     let Ok(ticket) = parked else { return answer(false, true, out) };
     // A message may have come between the look and the parking.
-    if shelf.has_any_since(&sought) && wait::take_back(broker, session, &ticket).is_some() {
+    if shelf.has_any_since(&sought) && wait::take_back(broker, caller, &ticket).is_some() {
         answer(true, false, out);
     }
 }
@@ -154,7 +154,7 @@ pub(crate) fn peek(
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
     let (topic, group) = check(broker, session, message.topic, message.queue_id, message.consumer_group)?;
-    let (shelf, reply_to) = (Shelf::of_session(broker, session), request.reply_to());
+    let (shelf, reply_to) = (Shelf::of_caller(broker, session), request.reply_to());
     let (queue_id, count_max) = (message.queue_id, message.max_msg_nums as usize);
     let seen = shelf.peek(&group, &topic, queue_id, count_max, false);
     if !seen.is_cold {

@@ -20,6 +20,7 @@ mod take;
 mod trying;
 pub(crate) mod wait;
 
+pub use ack::{AckOrder, ChangeOrder, ChangeOutcome, Popped};
 pub(crate) use ack::{ack, ack_batch, change};
 pub(crate) use apache::hand_over;
 pub(crate) use duty::{load, revive};
@@ -29,3 +30,4 @@ pub(crate) use state::handle::{Origin, origin_topic, retry_topic};
 pub(crate) use state::order::OrderTable;
 pub(crate) use state::{Pops, attach};
 pub(crate) use take::pop;
+pub use take::{PopOrder, PopOutcome, PopStatus};

@@ -1,6 +1,7 @@
 //! 200050: checks in Apache's order, then a look into each queue that may have something, then the answer or a place to wait.
 //!
-//! A pop that has passed its checks is a [`PopOrder`], which is tried, parked and woken (`trying.rs`).
+//! A [`PopOrder`] that has passed its checks is a [`CheckedPop`], which is tried, parked and woken (`trying.rs`), and ends in a
+//! [`PopOutcome`].
 
 use std::sync::Arc;
 
@@ -10,9 +11,10 @@ use protocol::request::{PopMessage, PopReply};
 use protocol::sys_flag::perm;
 
 use super::collect::{Basket, Shelf};
-use super::trying::{Order, run};
+use super::trying::{self, Concluded, Try, ended};
 use super::wait::{self, Waiting};
 use crate::broker::Broker;
+use crate::caller::Caller;
 use crate::refusal::{Refusal, SEE_FAQ, SOON};
 use crate::session::Session;
 use crate::state::clients::is_tag;
@@ -20,6 +22,7 @@ use crate::state::groups::Group;
 use crate::state::offsets::KeyRef;
 use crate::state::topics::Topic;
 use crate::state::want::{At, Want, check_property_filter};
+use crate::waiting::hold::Wake;
 
 /// Messages of one pop, at most.
 const COUNT_MAX: i32 = 32;
@@ -31,9 +34,37 @@ const INVISIBLE_MS_MAX: i64 = 259_200_000;
 const FROM_MIN: i32 = 0;
 const FROM_MAX: i32 = 1;
 
+/// A pop as a client asks for it.
+#[derive(Clone, Debug)]
+pub struct PopOrder<'a> {
+    /// For this group.
+    pub group: &'a str,
+    /// Of this topic, and of what the group has to get again.
+    pub topic: &'a str,
+    /// Negative: any.
+    pub queue_id: i32,
+    /// Messages at most.
+    pub count_max: i32,
+    /// They are the group's for so long.
+    pub invisible_ms: i64,
+    /// It waits for a message for so long.
+    pub poll_ms: i64,
+    /// When the client asked, by its clock; 0 if it does not say.
+    pub born_ms: i64,
+    /// Where a new group begins: 0 with the first message, 1 with the last.
+    pub init_mode: i32,
+    /// Queues are popped in order: one open batch of each.
+    pub is_order: bool,
+    /// The same attempt gets the same messages of a queue that is popped in order.
+    pub attempt_id: Option<&'a str>,
+    /// `TAG` or `SQL92`.
+    pub expression_type: Option<&'a str>,
+    /// Which messages; all if there is none.
+    pub expression: Option<&'a str>,
+}
+
 /// A pop that has passed its checks.
-pub(crate) struct PopOrder {
-    pub(super) reply_to: ReplyTo,
+pub(crate) struct CheckedPop {
     pub(super) group: Arc<Group>,
     pub(super) topic: Arc<Topic>,
     /// Negative: any.
@@ -49,23 +80,109 @@ pub(crate) struct PopOrder {
     pub(super) tick: Option<u64>,
 }
 
-impl PopOrder {
-    fn key(&self) -> KeyRef<'_> {
-        KeyRef { group: &self.group.name, topic: self.topic.name() }
+/// What a pop brings.
+pub struct PopOutcome {
+    /// Whether there are messages, and why not.
+    pub status: PopStatus,
+    /// They are the group's for so long.
+    pub invisible_ms: i64,
+    /// They were popped in order.
+    pub is_order: bool,
+    pub(super) basket: Basket,
+}
+
+/// How a pop has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PopStatus {
+    /// With messages.
+    Found,
+    /// There was nothing within its time.
+    Nothing,
+    /// There is nothing, and too many wait already.
+    Full(String),
+}
+
+impl PopStatus {
+    /// Code and remark of the answer.
+    pub(super) fn as_answer(&self) -> (ResponseCode, &str) {
+        match self {
+            PopStatus::Found => (ResponseCode::Success, "FOUND"),
+            PopStatus::Nothing => (ResponseCode::PollingTimeout, "NO_MESSAGE_IN_QUEUE"),
+            PopStatus::Full(why) => (ResponseCode::PollingFull, why),
+        }
+    }
+}
+
+impl PopOutcome {
+    /// The records, one behind the other, in pieces of any length.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        self.basket.parts.iter().map(SharedSlice::bytes)
     }
 
-    /// Its topic was deleted: it goes on in the one that has the name by now, if there is one.
-    fn anew(mut self, broker: &Broker, session: &Session, out: &mut Outgoing) -> Option<PopOrder> {
-        match topic_anew(broker, session, &self.topic, self.queue_id) {
-            Ok(topic) => {
-                self.topic = topic;
-                Some(self)
-            }
-            Err(refusal) => {
-                out.reply(self.reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
-                None
-            }
-        }
+    /// When they were popped, by the broker's clock.
+    pub fn pop_time(&self) -> i64 {
+        self.basket.pop_time
+    }
+
+    /// The revive queue that stands in their handles.
+    pub fn revive_qid(&self) -> i32 {
+        self.basket.revive_qid
+    }
+
+    /// What the queues still hold for the group.
+    pub fn rest(&self) -> i64 {
+        self.basket.rest
+    }
+
+    /// The first offset of each queue that something was popped of, as in `startOffsetInfo` of 200050.
+    pub fn start_info(&self) -> &str {
+        &self.basket.start_info
+    }
+
+    fn encode(self, reply_to: ReplyTo, out: &mut Outgoing) {
+        let basket = self.basket;
+        let (starts, offsets, counts) = match self.status {
+            PopStatus::Found => (&*basket.start_info, &*basket.offset_info, &*basket.count_info),
+            PopStatus::Nothing | PopStatus::Full(_) => ("", "", ""),
+        };
+        let fields = PopReply {
+            pop_time: basket.pop_time,
+            invisible_time: self.invisible_ms,
+            revive_qid: basket.revive_qid,
+            rest_num: basket.rest,
+            start_offset_info: Some(starts),
+            msg_offset_info: Some(offsets),
+            order_count_info: self.is_order.then_some(counts),
+        };
+        let (code, remark) = self.status.as_answer();
+        out.reply_shared(reply_to, code, Some(remark), &fields, basket.bytes, basket.parts.into_iter());
+    }
+}
+
+impl<'a> PopOrder<'a> {
+    fn decode(request: &Request<'a>) -> Result<PopOrder<'a>, Refusal> {
+        let message = PopMessage::decode(&request.header.fields)?;
+        Ok(PopOrder {
+            group: message.consumer_group,
+            topic: message.topic,
+            queue_id: message.queue_id,
+            count_max: message.max_msg_nums,
+            invisible_ms: message.invisible_time,
+            poll_ms: message.poll_time,
+            born_ms: message.born_time,
+            init_mode: message.init_mode,
+            is_order: message.order,
+            attempt_id: message.attempt_id,
+            expression_type: message.exp_type,
+            expression: message.exp,
+        })
+    }
+
+    /// Carries it out for a caller in this process, which gets the messages, or hears after its time that there are none.
+    pub async fn call(&self, broker: &Broker, caller: &mut Caller) -> Result<PopOutcome, Refusal> {
+        caller.begin();
+        let order = check(broker, caller, self)?;
+        trying::call(broker, caller, order).await
     }
 }
 
@@ -76,29 +193,52 @@ pub(crate) fn pop(
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    let message = PopMessage::decode(&request.header.fields)?;
-    session.took(message.exp.map_or(0, |text| text.len() as u64));
-    let order = check(broker, session, request, &message)?;
-    run(broker, session, order, out);
+    let order = check(broker, session, &PopOrder::decode(request)?)?;
+    trying::run(broker, session, order, request.reply_to(), out);
     Ok(())
 }
 
-/// A parked pop has come back.
-pub(super) fn resume(broker: &Broker, session: &mut Session, mut order: PopOrder, is_over: bool, out: &mut Outgoing) {
-    if is_over {
-        order.tick = None;
+impl CheckedPop {
+    fn key(&self) -> KeyRef<'_> {
+        KeyRef { group: &self.group.name, topic: self.topic.name() }
     }
-    let reply_to = order.reply_to;
-    session.answering(broker, Some(reply_to), out, |session, out| match check_group(broker, &order.group) {
-        Ok(()) => run(broker, session, order, out),
-        Err(refusal) => out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]),
-    });
+
+    fn outcome(&self, status: PopStatus, basket: Basket) -> PopOutcome {
+        PopOutcome { status, invisible_ms: self.invisible_ms, is_order: self.is_order, basket }
+    }
+
+    /// Its topic was deleted: it goes on in the one that has the name by now, if there is one.
+    fn anew(self, broker: &Broker, caller: &Caller) -> Concluded<CheckedPop> {
+        match topic_anew(broker, caller, &self.topic, self.queue_id) {
+            Ok(topic) => Concluded::Again(CheckedPop { topic, ..self }),
+            Err(refusal) => Concluded::Answered(Err(refusal)),
+        }
+    }
+
+    /// It brings messages.
+    fn found(&self, broker: &Broker, caller: &mut Caller, basket: &Basket) {
+        // The lease and the offset behind it must survive whatever the client does with the messages.
+        caller.durable_after(basket.position);
+        for (topic, queue_id, count, bytes) in &basket.got {
+            broker.stats.got(&self.group.name, topic, *queue_id, *count, *bytes);
+            if !self.is_order {
+                broker.stats.leased(&self.group.name, topic.shared_name());
+            }
+        }
+        if self.is_order {
+            // Who waits already looks no more before something comes, and if the batch is not acknowledged nothing does.
+            let over_at = basket.pop_time.saturating_add(self.invisible_ms);
+            broker.hold.rooms.wake_at(self.key(), over_at.saturating_sub(broker.clock.now().0));
+        }
+        if basket.rest > 0 {
+            let is_of_queue = self.queue_id >= 0 && !basket.has_retry_rest;
+            broker.hold.rooms.arrived_in(self.key(), is_of_queue.then_some(self.queue_id));
+        }
+    }
 }
 
-impl Order for PopOrder {
-    fn reply_to(&self) -> ReplyTo {
-        self.reply_to
-    }
+impl Try for CheckedPop {
+    type Outcome = PopOutcome;
 
     fn takes_long(&self) -> bool {
         self.want.as_ref().is_some_and(|want| want.takes_long())
@@ -108,164 +248,112 @@ impl Order for PopOrder {
         shelf.fill(self, at)
     }
 
-    fn conclude(self, broker: &Broker, session: &mut Session, basket: &Basket, out: &mut Outgoing) -> Option<PopOrder> {
+    fn conclude(self, broker: &Broker, caller: &mut Caller, mut basket: Basket) -> Concluded<CheckedPop> {
         if basket.count > 0 {
-            respond(broker, session, &self, basket, out);
-            if self.is_order {
-                // Who waits already looks no more before something comes, and if the batch is not acknowledged nothing does.
-                let over_at = basket.pop_time.saturating_add(self.invisible_ms);
-                broker.hold.rooms.wake_at(self.key(), over_at.saturating_sub(broker.clock.now().0));
-            }
-            if basket.rest > 0 {
-                let is_of_queue = self.queue_id >= 0 && !basket.has_retry_rest;
-                broker.hold.rooms.arrived_in(self.key(), is_of_queue.then_some(self.queue_id));
-            }
-            return None;
+            self.found(broker, caller, &basket);
+            return Concluded::Answered(Ok(self.outcome(PopStatus::Found, basket)));
         }
-        if let Some(error) = &basket.failure {
+        if let Some(error) = basket.failure.take() {
             broker.stats.missed();
-            out.reply(self.reply_to, ResponseCode::SystemError, Some(error), &(), &[]);
-            return None;
+            return Concluded::Answered(Err(Refusal::failed(error)));
         }
         if self.topic.is_gone() {
-            return self.anew(broker, session, out);
+            return self.anew(broker, caller);
         }
         let settings = broker.settings.load();
         if basket.is_ledger_full {
-            let refusal = too_many_leases(broker);
-            out.reply(self.reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
-            return None;
+            return Concluded::Answered(Err(too_many_leases(broker)));
         }
         let Some(tick) = self.tick else {
             broker.stats.missed();
-            answer_empty(&self, basket, ResponseCode::PollingTimeout, "NO_MESSAGE_IN_QUEUE", out);
-            return None;
+            return Concluded::Answered(Ok(self.outcome(PopStatus::Nothing, basket)));
         };
         let (group, topic) = (Arc::clone(&self.group), Arc::clone(&self.topic));
         let shelf = Shelf::of(broker);
         let lanes = match shelf.lanes(&self.topic, self.queue_id) {
             Ok(lanes) => lanes,
-            Err(error) => {
-                out.reply(self.reply_to, ResponseCode::SystemError, Some(&error.to_string()), &(), &[]);
-                return None;
-            }
+            Err(error) => return Concluded::Answered(Err(Refusal::failed(error))),
         };
         let sought = shelf.sought(&self);
         let key = KeyRef { group: &group.name, topic: topic.name() };
-        let ticket = match wait::park(broker, session, key, lanes.iter(), tick, Waiting::Pop(self), &settings) {
+        let ticket = match wait::park(broker, caller, key, lanes.iter(), tick, Waiting::Pop(self), &settings) {
             Ok(ticket) => ticket,
             Err((waiting, why)) => {
-                if let Some(Waiting::Pop(order)) = waiting.as_deref() {
-                    answer_empty(order, basket, ResponseCode::PollingFull, &why.to_string(), out);
-                }
-                return None;
+                return Concluded::Answered(match waiting.map(|waiting| *waiting) {
+                    Some(Waiting::Pop(order)) => Ok(order.outcome(PopStatus::Full(why.to_string()), basket)),
+                    Some(Waiting::Lite(_) | Waiting::Notify(_)) | None => Err(ended()),
+                });
             }
         };
         // A message may have come between the look and the parking, or the topic may have gone, or whoever had the turn has ended it with a batch.
         if !shelf.has_any_since(&sought) {
-            return None;
+            return Concluded::Parked;
         }
         // Woken in between: it comes back by that.
-        match *wait::take_back(broker, session, &ticket)? {
-            Waiting::Pop(order) => Some(order),
-            Waiting::Lite(_) | Waiting::Notify(_) => None,
+        match wait::take_back(broker, caller, &ticket).map(|waiting| *waiting) {
+            Some(Waiting::Pop(order)) => Concluded::Again(order),
+            Some(Waiting::Lite(_) | Waiting::Notify(_)) | None => Concluded::Parked,
         }
+    }
+
+    fn back(broker: &Broker, waiting: Waiting, wake: Wake) -> Result<CheckedPop, Refusal> {
+        let Waiting::Pop(mut order) = waiting else { return Err(ended()) };
+        check_group(broker, &order.group)?;
+        if wake == Wake::Expired {
+            order.tick = None;
+        }
+        Ok(order)
+    }
+
+    fn encode(outcome: PopOutcome, reply_to: ReplyTo, out: &mut Outgoing) {
+        outcome.encode(reply_to, out);
     }
 }
 
-fn respond(broker: &Broker, session: &mut Session, order: &PopOrder, basket: &Basket, out: &mut Outgoing) {
-    // The lease and the offset behind it must survive whatever the client does with the messages.
-    session.durable_after(basket.position);
-    let fields = PopReply {
-        pop_time: basket.pop_time,
-        invisible_time: order.invisible_ms,
-        revive_qid: basket.revive_qid,
-        rest_num: basket.rest,
-        start_offset_info: Some(&basket.start_info),
-        msg_offset_info: Some(&basket.offset_info),
-        order_count_info: order.is_order.then_some(&basket.count_info),
-    };
-    for (topic, queue_id, count, bytes) in &basket.got {
-        broker.stats.got(&order.group.name, topic, *queue_id, *count, *bytes);
-        if !order.is_order {
-            broker.stats.leased(&order.group.name, topic.shared_name());
-        }
-    }
-    let parts =
-        basket.parts.iter().map(|part| SharedSlice { owner: Arc::clone(&part.owner), range: part.range.clone() });
-    out.reply_shared(order.reply_to, ResponseCode::Success, Some("FOUND"), &fields, basket.bytes, parts);
-}
-
-fn answer_empty(order: &PopOrder, basket: &Basket, code: ResponseCode, remark: &str, out: &mut Outgoing) {
-    let fields = PopReply {
-        pop_time: basket.pop_time,
-        invisible_time: order.invisible_ms,
-        revive_qid: basket.revive_qid,
-        rest_num: basket.rest,
-        start_offset_info: Some(""),
-        msg_offset_info: Some(""),
-        order_count_info: order.is_order.then_some(""),
-    };
-    out.reply(order.reply_to, code, Some(remark), &fields, &[]);
-}
-
-fn check(
-    broker: &Broker,
-    session: &mut Session,
-    request: &Request<'_>,
-    message: &PopMessage<'_>,
-) -> Result<PopOrder, Refusal> {
-    check_numbers(
-        broker,
-        &Numbers {
-            born_time: message.born_time,
-            poll_time: message.poll_time,
-            count: message.max_msg_nums,
-            invisible_time: message.invisible_time,
-        },
-    )?;
+fn check(broker: &Broker, caller: &mut Caller, order: &PopOrder<'_>) -> Result<CheckedPop, Refusal> {
+    caller.took(order.expression.map_or(0, |text| text.len() as u64));
+    let PopOrder { born_ms, poll_ms, count_max, invisible_ms, init_mode, queue_id, .. } = *order;
+    check_numbers(broker, &Numbers { born_ms, poll_ms, count_max, invisible_ms })?;
     let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
-    if !matches!(message.init_mode, FROM_MIN | FROM_MAX) {
-        let remark = format!("initMode is {}, it must be {FROM_MIN} (min) or {FROM_MAX} (max)", message.init_mode);
+    if !matches!(init_mode, FROM_MIN | FROM_MAX) {
+        let remark = format!("initMode is {init_mode}, it must be {FROM_MIN} (min) or {FROM_MAX} (max)");
         return Err(invalid(remark));
     }
-    let topic = session.topic(broker, message.topic).ok_or_else(|| Refusal::topic_not_exist(message.topic))?;
-    let queue_id = message.queue_id;
-    check_readable(&topic, queue_id, session)?;
-    let group = find_group(broker, message.consumer_group)?;
-    let want = want(broker, message.exp, message.exp_type)?;
-    Ok(PopOrder {
-        reply_to: request.reply_to(),
+    let topic = caller.topic(&broker.topics, order.topic).ok_or_else(|| Refusal::topic_not_exist(order.topic))?;
+    check_readable(&topic, queue_id, caller)?;
+    let group = find_group(broker, order.group)?;
+    let want = want(broker, order.expression, order.expression_type)?;
+    Ok(CheckedPop {
         group,
         topic,
         queue_id,
-        count_max: message.max_msg_nums as usize,
-        invisible_ms: message.invisible_time,
-        is_from_min: message.init_mode == FROM_MIN,
-        is_order: message.order,
-        attempt_id: message.attempt_id.filter(|id| !id.is_empty()).map(Box::from),
+        count_max: count_max as usize,
+        invisible_ms,
+        is_from_min: init_mode == FROM_MIN,
+        is_order: order.is_order,
+        attempt_id: order.attempt_id.filter(|id| !id.is_empty()).map(Box::from),
         want,
-        tick: broker.hold.rooms.deadline(message.poll_time),
+        tick: broker.hold.rooms.deadline(poll_ms),
     })
 }
 
 /// What every pop says, by number.
 pub(super) struct Numbers {
-    pub(super) born_time: i64,
-    pub(super) poll_time: i64,
-    pub(super) count: i32,
-    pub(super) invisible_time: i64,
+    pub(super) born_ms: i64,
+    pub(super) poll_ms: i64,
+    pub(super) count_max: i32,
+    pub(super) invisible_ms: i64,
 }
 
 /// The first checks of a pop, in Apache's order.
 pub(super) fn check_numbers(broker: &Broker, numbers: &Numbers) -> Result<(), Refusal> {
-    let Numbers { born_time, poll_time, count, invisible_time } = *numbers;
+    let Numbers { born_ms, poll_ms, count_max, invisible_ms } = *numbers;
     let ip = broker.advertised.ip();
-    let waited = broker.clock.now().0.saturating_sub(born_time);
-    if born_time > 0 && waited > poll_time.saturating_add(TOO_LATE_MS) {
+    let waited = broker.clock.now().0.saturating_sub(born_ms);
+    if born_ms > 0 && waited > poll_ms.saturating_add(TOO_LATE_MS) {
         let remark = format!(
-            "the broker[{ip}] pop message is timeout too much: born {waited} ms ago (bornTime {born_time}), pollTime is \
-             {poll_time} ms"
+            "the broker[{ip}] pop message is timeout too much: born {waited} ms ago (bornTime {born_ms}), pollTime is \
+             {poll_ms} ms"
         );
         return Err(Refusal::new(ResponseCode::PollingTimeout, remark));
     }
@@ -273,15 +361,15 @@ pub(super) fn check_numbers(broker: &Broker, numbers: &Numbers) -> Result<(), Re
         return Err(Refusal::new(ResponseCode::NoPermission, format!("the broker[{ip}] pop message is forbidden")));
     }
     let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
-    if count > COUNT_MAX {
+    if count_max > COUNT_MAX {
         return Err(invalid(format!(
-            "the broker[{ip}] pop message's num is greater than {COUNT_MAX}: maxMsgNums is {count}"
+            "the broker[{ip}] pop message's num is greater than {COUNT_MAX}: maxMsgNums is {count_max}"
         )));
     }
-    if count < 1 {
-        return Err(invalid(format!("maxMsgNums is {count}, it must be from 1 to {COUNT_MAX}")));
+    if count_max < 1 {
+        return Err(invalid(format!("maxMsgNums is {count_max}, it must be from 1 to {COUNT_MAX}")));
     }
-    check_invisible(invisible_time, ResponseCode::InvalidParameter)
+    check_invisible(invisible_ms, ResponseCode::InvalidParameter)
 }
 
 /// An invisible time that the broker can keep.
@@ -294,36 +382,31 @@ pub(super) fn check_invisible(invisible_ms: i64, code: ResponseCode) -> Result<(
 }
 
 /// A topic and a queue that may be read; a negative queue means all.
-pub(super) fn check_readable(topic: &Topic, queue_id: i32, session: &Session) -> Result<(), Refusal> {
+pub(super) fn check_readable(topic: &Topic, queue_id: i32, caller: &Caller) -> Result<(), Refusal> {
     let config = topic.settings();
     if !perm::is_readable(config.perm) {
         let remark = format!("the topic[{}] peeking message is forbidden", topic.name());
         return Err(Refusal::new(ResponseCode::NoPermission, remark));
     }
     if queue_id >= config.read_queue_nums {
-        let remark = illegal_queue(queue_id, topic.name(), config.read_queue_nums, session);
+        let remark = illegal_queue(queue_id, topic.name(), config.read_queue_nums, caller);
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
     Ok(())
 }
 
 /// Apache's sentence.
-pub(super) fn illegal_queue(queue_id: i32, topic: &str, queues: i32, session: &Session) -> String {
+pub(super) fn illegal_queue(queue_id: i32, topic: &str, queues: i32, caller: &Caller) -> String {
     format!(
         "queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{queues}] consumer:[{}]",
-        session.connection.peer()
+        caller.peer()
     )
 }
 
 /// The topic that has the name of a deleted one by now.
-pub(super) fn topic_anew(
-    broker: &Broker,
-    session: &Session,
-    gone: &Topic,
-    queue_id: i32,
-) -> Result<Arc<Topic>, Refusal> {
+pub(super) fn topic_anew(broker: &Broker, caller: &Caller, gone: &Topic, queue_id: i32) -> Result<Arc<Topic>, Refusal> {
     let topic = broker.topics.get(gone.name()).ok_or_else(|| Refusal::topic_not_exist(gone.name()))?;
-    check_readable(&topic, queue_id, session)?;
+    check_readable(&topic, queue_id, caller)?;
     Ok(topic)
 }
 

@@ -1,18 +1,30 @@
 //! The tries of a pop: at once, and on another thread where bytes have to come from the device or where much has to be passed over, so that
 //! no connection's task waits for one. Each try ends in an answer, in a place to wait, or in the next try.
+//!
+//! [`step`] and [`step_after`] know no protocol. [`run`] answers a remoting connection, whose task goes on with a pop that has come back;
+//! [`call`] is for a caller in this process, which waits for it.
+
+use std::sync::Arc;
 
 use net::{Outgoing, ReplyTo};
+use protocol::code::ResponseCode;
 
 use super::collect::{Basket, Shelf};
+use super::wait::Waiting;
 use crate::broker::Broker;
+use crate::caller::Caller;
 use crate::cold;
+use crate::parked::Parked;
+use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::want::At;
+use crate::waiting::hold::{Waiter, Wake};
+use crate::waiting::rooms::Rooms;
 
 /// A pop that has passed its checks: handles and numbers, no borrowed text, so that it can be tried anywhere.
-pub(super) trait Order: Sized + Send + 'static {
-    /// Where its answer goes.
-    fn reply_to(&self) -> ReplyTo;
+pub(super) trait Try: Sized + Send + 'static {
+    /// What it brings.
+    type Outcome;
 
     /// Whether what it wants takes long to find.
     fn takes_long(&self) -> bool;
@@ -20,26 +32,62 @@ pub(super) trait Order: Sized + Send + 'static {
     /// One try.
     fn fill(&self, shelf: &Shelf, at: At) -> Basket;
 
-    /// Answers or parks it after a try. Gives it back if it must be tried again.
-    fn conclude(self, broker: &Broker, session: &mut Session, basket: &Basket, out: &mut Outgoing) -> Option<Self>;
+    /// Answers or parks it after a try.
+    fn conclude(self, broker: &Broker, caller: &mut Caller, basket: Basket) -> Concluded<Self>;
+
+    /// One that has waited, if it is of this kind, and may go on.
+    fn back(broker: &Broker, waiting: Waiting, wake: Wake) -> Result<Self, Refusal>;
+
+    /// Writes the answer.
+    fn encode(outcome: Self::Outcome, reply_to: ReplyTo, out: &mut Outgoing);
 }
 
-/// Tries until there is an answer, or the pop has found a place to wait.
-pub(super) fn run<O: Order>(broker: &Broker, session: &mut Session, mut order: O, out: &mut Outgoing) {
+/// How a try has ended.
+pub(super) enum Concluded<T: Try> {
+    Answered(Result<T::Outcome, Refusal>),
+    /// It waits, or comes back by a wake-up already.
+    Parked,
+    /// It must be tried again: nothing came between a look and the parking.
+    Again(T),
+}
+
+/// How far a pop has come on its caller's task.
+pub(super) enum Step<T: Try> {
+    Answered(Result<T::Outcome, Refusal>),
+    Parked,
+    /// The next try runs there.
+    Elsewhere(T, At),
+}
+
+/// Tries until there is an answer, the pop has found a place to wait, or it goes on elsewhere.
+pub(super) fn step<T: Try>(broker: &Broker, caller: &mut Caller, mut order: T) -> Step<T> {
     // Ends when nothing came between a look and the parking.
     loop {
         if order.takes_long() {
-            return fetch(broker, session, order, At::Filter, out);
+            return Step::Elsewhere(order, At::Filter);
         }
-        let basket = order.fill(&Shelf::of_session(broker, session), At::Worker);
-        session.took(basket.steps());
+        let basket = order.fill(&Shelf::of_caller(broker, caller), At::Worker);
+        caller.took(basket.steps());
         if let Some(at) = elsewhere(&basket) {
-            return fetch(broker, session, order, at, out);
+            return Step::Elsewhere(order, at);
         }
-        match order.conclude(broker, session, &basket, out) {
-            Some(again) => order = again,
-            None => return,
+        match order.conclude(broker, caller, basket) {
+            Concluded::Answered(answer) => return Step::Answered(answer),
+            Concluded::Parked => return Step::Parked,
+            Concluded::Again(again) => order = again,
         }
+    }
+}
+
+/// Goes on after a try elsewhere.
+fn step_after<T: Try>(broker: &Broker, caller: &mut Caller, order: T, at: At, basket: Basket) -> Step<T> {
+    if let Some(next) = elsewhere(&basket).filter(|next| *next != At::Cold || at != At::Cold) {
+        return Step::Elsewhere(order, next);
+    }
+    match order.conclude(broker, caller, basket) {
+        Concluded::Answered(answer) => Step::Answered(answer),
+        Concluded::Parked => Step::Parked,
+        Concluded::Again(again) => step(broker, caller, again),
     }
 }
 
@@ -52,23 +100,88 @@ fn elsewhere(basket: &Basket) -> Option<At> {
     }
 }
 
-/// Looks on another thread; the answer comes back through the inbox. What is passed over there is behind the group, so each look of those that
-/// follow each other gets on.
-fn fetch<O: Order>(broker: &Broker, session: &mut Session, order: O, at: At, out: &mut Outgoing) {
-    let (shelf, reply_to) = (Shelf::of_session(broker, session), order.reply_to());
-    let look = move |_: &_| {
-        let basket = order.fill(&shelf, at);
-        (order, basket)
+/// Carries out a pop of a remoting connection.
+pub(super) fn run<T: Try>(broker: &Broker, session: &mut Session, order: T, reply_to: ReplyTo, out: &mut Outgoing) {
+    let step = step(broker, session, order);
+    go_on(broker, session, step, reply_to, out);
+}
+
+/// Answers it, or looks on another thread, whose answer comes back through the inbox. What is passed over there is behind the group, so each
+/// look of those that follow each other gets on.
+fn go_on<T: Try>(broker: &Broker, session: &mut Session, step: Step<T>, reply_to: ReplyTo, out: &mut Outgoing) {
+    let refused = match step {
+        Step::Parked => return,
+        Step::Answered(Ok(outcome)) => return T::encode(outcome, reply_to, out),
+        Step::Answered(Err(refusal)) => Err(refusal),
+        Step::Elsewhere(order, at) => {
+            let shelf = Shelf::of_caller(broker, session);
+            let look = move |_: &_| {
+                let basket = order.fill(&shelf, at);
+                (order, basket)
+            };
+            cold::read_at(at, broker, session, look, move |broker, session, (order, basket), out| {
+                let step = step_after(broker, session, order, at, basket);
+                go_on(broker, session, step, reply_to, out);
+            })
+        }
     };
-    let looking = cold::read_at(at, broker, session, look, move |broker, session, (order, basket), out| {
-        if let Some(at) = elsewhere(&basket).filter(|next| *next != At::Cold || at != At::Cold) {
-            return fetch(broker, session, order, at, out);
+    if let Err(refusal) = refused {
+        out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
+    }
+}
+
+/// Carries out a pop of a caller in this process. Dropped, it waits no more, and others are woken in its place.
+pub(super) async fn call<T: Try>(broker: &Broker, caller: &mut Caller, order: T) -> Result<T::Outcome, Refusal> {
+    let mut next = step(broker, caller, order);
+    // Each round ends as a try does: with an answer, with a wait, which is over some time, or on another thread.
+    loop {
+        next = match next {
+            Step::Answered(answer) => {
+                caller.settled(&broker.store).await?;
+                return answer;
+            }
+            Step::Elsewhere(order, at) => {
+                let shelf = Shelf::of_caller(broker, caller);
+                let look = move || {
+                    let basket = order.fill(&shelf, at);
+                    (order, basket)
+                };
+                let (order, basket) = cold::done_at(at, &broker.store, look).await?;
+                step_after(broker, caller, order, at, basket)
+            }
+            Step::Parked => {
+                let (rooms, waiter) = (Arc::clone(&broker.hold.rooms), Arc::clone(&caller.waiter));
+                let mut place = Place { rooms, waiter, waits: true };
+                let (waiting, wake) = caller.woken().await.and_then(waiting).ok_or_else(ended)?;
+                place.waits = false;
+                let order = T::back(broker, waiting, wake)?;
+                step(broker, caller, order)
+            }
+        };
+    }
+}
+
+fn waiting((parked, wake): (Parked, Wake)) -> Option<(Waiting, Wake)> {
+    let Parked::Pop(waiting, _) = parked else { return None };
+    Some((*waiting.downcast::<Waiting>().ok()?, wake))
+}
+
+/// For one that is not of the kind that was parked, or whose client has ended.
+pub(super) fn ended() -> Refusal {
+    Refusal::new(ResponseCode::SystemError, "[GANTRY]given up: the client is ending")
+}
+
+/// Where a caller waits. Dropped, it waits there no more, and others are woken for what it was woken for.
+struct Place {
+    rooms: Arc<Rooms>,
+    waiter: Arc<Waiter>,
+    waits: bool,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.waits {
+            self.rooms.forget(&self.waiter);
         }
-        if let Some(order) = order.conclude(broker, session, &basket, out) {
-            run(broker, session, order, out);
-        }
-    });
-    if let Err(full) = looking {
-        out.reply(reply_to, full.code, Some(&full.remark), &(), &[]);
     }
 }

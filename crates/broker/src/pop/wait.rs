@@ -5,12 +5,14 @@ use std::any::Any;
 use std::sync::Arc;
 
 use config::BrokerSettings;
-use net::Outgoing;
+use net::{Outgoing, ReplyTo};
 
-use super::lite::LiteOrder;
-use super::look::NotifyOrder;
-use super::take::PopOrder;
+use super::lite::CheckedLitePop;
+use super::look::CheckedNotify;
+use super::take::CheckedPop;
+use super::trying::{self, Try};
 use crate::broker::Broker;
+use crate::caller::Caller;
 use crate::group_topic::KeyRef;
 use crate::parked::Parked;
 use crate::session::Session;
@@ -19,9 +21,9 @@ use crate::waiting::rooms::{ANY_QUEUE, CannotWait, PopWait, Ticket};
 
 /// A request that waits.
 pub(crate) enum Waiting {
-    Pop(PopOrder),
-    Lite(LiteOrder),
-    Notify(NotifyOrder),
+    Pop(CheckedPop),
+    Lite(CheckedLitePop),
+    Notify(CheckedNotify),
 }
 
 impl Waiting {
@@ -33,64 +35,67 @@ impl Waiting {
             Waiting::Notify(order) => (order.queue_id, false),
         }
     }
-
-    /// Sets whether its answer is that of a long poll, and says whether it was before.
-    fn set_held(&mut self, is_held: bool) -> bool {
-        let reply_to = match self {
-            Waiting::Pop(order) => &mut order.reply_to,
-            Waiting::Lite(order) => &mut order.pop.reply_to,
-            Waiting::Notify(order) => &mut order.reply_to,
-        };
-        std::mem::replace(&mut reply_to.is_held, is_held)
-    }
 }
 
 /// Parks a request. Look at the queues again afterwards, and [`take_back`] it if there is
 /// something. Gives the request back with why it cannot wait.
 pub(super) fn park<'a>(
     broker: &Broker,
-    session: &mut Session,
+    caller: &mut Caller,
     key: KeyRef<'_>,
     lanes: impl Iterator<Item = &'a Arc<Lane>>,
     tick: u64,
-    mut waiting: Waiting,
+    waiting: Waiting,
     settings: &BrokerSettings,
 ) -> Result<Ticket, (Option<Box<Waiting>>, Box<CannotWait>)> {
     let (queue_id, takes) = waiting.sought();
-    let was_held = waiting.set_held(true);
-    let slot = session.parked.put(Parked::Pop(Box::new(waiting)));
+    // Its answer is that of a long poll then.
+    let reply_to = caller.asked().map(|reply_to| ReplyTo { is_held: true, ..reply_to });
+    let slot = caller.parked.put(Parked::Pop(Box::new(waiting), reply_to));
     let wait = PopWait { slot, tick, queue_id, takes };
-    let parked = broker.hold.rooms.park(&session.inbox.waiter, wait, key, lanes, settings);
-    parked.map_err(|why| (taken(session, slot, was_held), why))
+    let parked = broker.hold.rooms.park(&caller.waiter, wait, key, lanes, settings);
+    parked.map_err(|why| (taken(caller, slot), why))
 }
 
 /// Takes a request back, unless it was woken in between.
-pub(super) fn take_back(broker: &Broker, session: &mut Session, ticket: &Ticket) -> Option<Box<Waiting>> {
+pub(super) fn take_back(broker: &Broker, caller: &mut Caller, ticket: &Ticket) -> Option<Box<Waiting>> {
     let slot = broker.hold.rooms.take_back(ticket)?;
-    taken(session, slot, false)
+    taken(caller, slot)
 }
 
 /// One that does not wait any more.
-fn taken(session: &mut Session, slot: Slot, is_held: bool) -> Option<Box<Waiting>> {
-    let Some(Parked::Pop(waiting)) = session.parked.take(slot) else { return None };
-    let mut waiting = waiting.downcast::<Waiting>().ok()?;
-    waiting.set_held(is_held);
-    Some(waiting)
+fn taken(caller: &mut Caller, slot: Slot) -> Option<Box<Waiting>> {
+    let Some(Parked::Pop(waiting, _)) = caller.parked.take(slot) else { return None };
+    waiting.downcast::<Waiting>().ok()
 }
 
-/// One has come back.
+/// One of a remoting connection has come back.
 pub(crate) fn resume(
     broker: &Broker,
     session: &mut Session,
     waiting: Box<dyn Any + Send>,
+    reply_to: Option<ReplyTo>,
     wake: Wake,
     out: &mut Outgoing,
 ) {
-    let Ok(waiting) = waiting.downcast::<Waiting>() else { return };
-    let is_over = wake == Wake::Expired;
-    match *waiting {
-        Waiting::Pop(order) => super::take::resume(broker, session, order, is_over, out),
-        Waiting::Lite(order) => super::lite::resume(broker, session, order, is_over, out),
-        Waiting::Notify(order) => super::look::resume(broker, session, order, is_over, out),
+    let (Ok(waiting), Some(reply_to)) = (waiting.downcast::<Waiting>(), reply_to) else { return };
+    session.answering(broker, Some(reply_to), out, |session, out| match *waiting {
+        Waiting::Pop(_) => go_on::<CheckedPop>(broker, session, *waiting, wake, reply_to, out),
+        Waiting::Lite(_) => go_on::<CheckedLitePop>(broker, session, *waiting, wake, reply_to, out),
+        Waiting::Notify(order) => super::look::resume(broker, session, order, wake, reply_to, out),
+    });
+}
+
+fn go_on<T: Try>(
+    broker: &Broker,
+    session: &mut Session,
+    waiting: Waiting,
+    wake: Wake,
+    reply_to: ReplyTo,
+    out: &mut Outgoing,
+) {
+    match T::back(broker, waiting, wake) {
+        Ok(order) => trying::run(broker, session, order, reply_to, out),
+        Err(refusal) => out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]),
     }
 }

@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock};
 
 use config::BrokerSettings;
 use filter::{Expression, Steps};
-use net::Connection;
 use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::properties::name;
@@ -16,9 +15,9 @@ use protocol::record::{self, RecordView, Scanned};
 use protocol::tags::{self, Subscription};
 use store::{ColdRead, ColdReadRefused, Copies, Store, Wanted};
 
+use crate::client_handle::ClientHandle;
 use crate::refusal::Refusal;
 use crate::state::clients::{ClientSubscription, ConsumerGroup};
-use crate::waiting::hold::Work;
 
 /// RocketMQ's name of conditions on properties.
 pub(crate) const SQL92: &str = "SQL92";
@@ -47,7 +46,7 @@ pub(crate) enum Want {
     /// By properties. Null and an evaluation that fails are a no, as in Apache.
     Sql(Expression),
     /// Retries, by what the group wants of the topics that they come from (`filterSupportRetry`).
-    Retries(Arc<ConsumerGroup<Connection<Work>>>),
+    Retries(Arc<ConsumerGroup<ClientHandle>>),
 }
 
 impl Want {
@@ -230,7 +229,7 @@ impl Effort {
 
 /// A retry is wanted if its message would be: a group that changed its mind does not get what it does not want any more. What it wants
 /// by tags its units have said.
-fn wants_retry(group: &ConsumerGroup<Connection<Work>>, view: &RecordView<'_>, steps: &Steps) -> Option<bool> {
+fn wants_retry(group: &ConsumerGroup<ClientHandle>, view: &RecordView<'_>, steps: &Steps) -> Option<bool> {
     let origin = view.property(name::RETRY_TOPIC).filter(|topic| !names::is_retry_topic(topic));
     let subscription = origin.and_then(|topic| group.subscription(topic));
     match subscription.as_deref().and_then(ClientSubscription::sql) {

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use protocol::LogOffset;
-use protocol::code::request;
 use protocol::message_id::offset_message_id;
 use protocol::names;
 use protocol::properties::name;
@@ -21,6 +20,7 @@ use super::requests::push_op;
 use super::state::ledger::Open;
 use super::state::{GROUP, first_wait_ms, kept_ms};
 use crate::broker::Broker;
+use crate::client_handle::ClientQuestion;
 use crate::refusal::Refusal;
 use crate::sends::Ending;
 use crate::tasks::Stop;
@@ -320,7 +320,6 @@ fn put_question(broker: &Broker, open: Open, half: &RecordView<'_>) -> bool {
         return false;
     }
     record::stamp(&mut body, half.queue_offset(), half.log_offset(), half.store_timestamp());
-    let body = Bytes::from(body);
     let mut offset_id = String::new();
     offset_message_id(&mut offset_id, half.store_host(), half.log_offset());
     let uniq_key = half.property(name::UNIQ_KEY);
@@ -334,11 +333,12 @@ fn put_question(broker: &Broker, open: Open, half: &RecordView<'_>) -> bool {
         offset_msg_id: Some(&offset_id),
         broker_name: Some(&settings.broker_name),
     };
+    let question = ClientQuestion::CheckTransaction(fields, Bytes::from(body));
     // Another one each time; one whose connection is full or closing leaves it to the next.
     let first = (open.offset as usize).wrapping_add(open.checks as usize);
     (0..producers.len()).any(|place| {
         let member = &producers[first.wrapping_add(place) % producers.len()];
-        member.client.connection.oneway(request::CHECK_TRANSACTION_STATE, &fields, &body)
+        member.client.connection.tell(&question)
     })
 }
 

@@ -12,5 +12,6 @@ mod requests;
 mod state;
 
 pub(crate) use duty::{ask, load, mend, needed_from};
+pub use requests::EndOrder;
 pub(crate) use requests::{end, resume};
 pub(crate) use state::Transactions;

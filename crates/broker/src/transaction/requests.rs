@@ -1,5 +1,6 @@
 //! The end of a transaction (37), and a half message that was given up and gets another chance (323).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use env::TimeMs;
@@ -16,18 +17,22 @@ use store::{Landed, RecordBatch, Stage, Store, TagsCode};
 
 use super::state::{Transactions, immunity_ms};
 use crate::broker::Broker;
+use crate::caller::Caller;
 use crate::refusal::Refusal;
-use crate::sends::{Counted, Ending, Kind, Receipt};
+use crate::sends::{Counted, Ending, Kind, Receipt, Sends};
 use crate::session::Session;
 use crate::state::stats::MessageType;
 use crate::state::topics::mapping::Mapping;
 use crate::static_topic::late::{self, Destination};
 use crate::waiting::hold::Lane;
+use crate::write::local::LocalSends;
 use crate::write::{append, facts, light};
 use crate::{cold, tables};
 
 /// The tag of every message in the queue of ends: "deleted".
 const OP_TAG: &str = "d";
+/// An end is answered at this stage, as in Apache: what is lost with the power is asked for again.
+const STAGE: Stage = Stage::Written;
 
 impl Transactions {
     /// Tells what became of the ends in a batch: those that landed count, the others may be tried
@@ -53,13 +58,59 @@ impl Transactions {
 }
 
 /// What a producer says about a half message, free of the request, since the message may have to come from the disk.
-struct Asked {
-    reply_to: ReplyTo,
-    is_commit: bool,
-    is_from_check: bool,
-    group: Box<str>,
-    half_offset: i64,
-    log_offset: i64,
+#[derive(Clone, Debug)]
+pub struct EndOrder {
+    /// The producer's group.
+    pub group: Box<str>,
+    /// `None`: it does not know yet, and will be asked.
+    pub is_commit: Option<bool>,
+    /// It was asked.
+    pub is_from_check: bool,
+    /// Of the half message in its queue.
+    pub half_offset: i64,
+    /// And in the log.
+    pub log_offset: i64,
+}
+
+impl EndOrder {
+    fn decode(request: &Request<'_>) -> Result<EndOrder, Refusal> {
+        let fields = EndTransaction::decode(&request.header.fields)?;
+        let is_commit = match fields.commit_or_rollback {
+            sys_flag::TRANSACTION_COMMIT => Some(true),
+            sys_flag::TRANSACTION_ROLLBACK => Some(false),
+            sys_flag::TRANSACTION_NONE => None,
+            other => {
+                return Err(Refusal::new(
+                    ResponseCode::SystemError,
+                    format!("field commitOrRollback: {other} is neither 8 (commit), 12 (rollback) nor 0 (unknown)"),
+                ));
+            }
+        };
+        Ok(EndOrder {
+            is_commit,
+            is_from_check: fields.from_transaction_check,
+            group: fields.producer_group.into(),
+            half_offset: fields.tran_state_table_offset,
+            log_offset: fields.commit_log_offset,
+        })
+    }
+
+    /// Carries it out for a caller in this process, which hears what has become of it.
+    pub async fn call(&self, broker: &Broker, caller: &mut Caller) -> Result<(), Refusal> {
+        caller.begin();
+        let Some(is_commit) = self.is_commit else { return Ok(()) };
+        let at = cold::log_offset(self.log_offset).ok_or_else(not_found)?;
+        let found = cold::record(&broker.store, at).await?;
+        let mut local = LocalSends::new(broker);
+        {
+            let half = found.as_ref().and_then(|slice| half_message(slice.as_ref())).ok_or_else(not_found)?;
+            gather(broker, local.sends(), self, is_commit, &half)?;
+        }
+        // It keeps a file of the log in memory.
+        drop(found);
+        local.append(STAGE).await?;
+        caller.settled(&broker.store).await
+    }
 }
 
 /// 37. Nothing is answered to a producer that does not know yet: it will be asked.
@@ -69,34 +120,27 @@ pub(crate) fn end(
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    let fields = EndTransaction::decode(&request.header.fields)?;
-    let is_commit = match fields.commit_or_rollback {
-        sys_flag::TRANSACTION_COMMIT => true,
-        sys_flag::TRANSACTION_ROLLBACK => false,
-        sys_flag::TRANSACTION_NONE => return Ok(()),
-        other => {
-            return Err(Refusal::new(
-                ResponseCode::SystemError,
-                format!("field commitOrRollback: {other} is neither 8 (commit), 12 (rollback) nor 0 (unknown)"),
-            ));
-        }
-    };
-    let asked = Asked {
-        reply_to: request.reply_to(),
-        is_commit,
-        is_from_check: fields.from_transaction_check,
-        group: fields.producer_group.into(),
-        half_offset: fields.tran_state_table_offset,
-        log_offset: fields.commit_log_offset,
-    };
-    let at = cold::log_offset(asked.log_offset).ok_or_else(not_found)?;
+    let order = EndOrder::decode(request)?;
+    let Some(is_commit) = order.is_commit else { return Ok(()) };
+    let (at, reply_to) = (cold::log_offset(order.log_offset).ok_or_else(not_found)?, request.reply_to());
     cold::with_record(broker, session, at, out, move |broker, session, found, out| {
         let ended = found.and_then(|slice| {
             let half = slice.as_ref().and_then(|slice| half_message(slice.as_ref())).ok_or_else(not_found)?;
-            gather(broker, session, &asked, &half)
+            let records = gather(broker, &mut session.sends, &order, is_commit, &half)?;
+            session.sends.receipts.push(Receipt {
+                reply_to,
+                kind: Kind::Plain,
+                queue_id: 0,
+                records,
+                text: 0..0,
+                stage: STAGE,
+                claim: None,
+                part: None,
+            });
+            Ok(())
         });
         if let Err(refusal) = ended {
-            out.reply(asked.reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
+            out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
         }
     })
 }
@@ -113,8 +157,8 @@ fn half_message(bytes: &[u8]) -> Option<RecordView<'_>> {
 }
 
 /// Is it the message that the producer means, and may the producer still end it? In Apache's order and words.
-fn check(broker: &Broker, asked: &Asked, half: &RecordView<'_>) -> Result<(), Refusal> {
-    if !asked.is_from_check
+fn check(broker: &Broker, order: &EndOrder, half: &RecordView<'_>) -> Result<(), Refusal> {
+    if !order.is_from_check
         && let Some(immunity_ms) = immunity_ms(half)
     {
         let age_ms = broker.clock.now().0.saturating_sub(half.born_timestamp());
@@ -129,32 +173,37 @@ fn check(broker: &Broker, asked: &Asked, half: &RecordView<'_>) -> Result<(), Re
         }
     }
     let wrong = |remark: &str| Err(Refusal::new(ResponseCode::SystemError, remark));
-    if half.property(name::PGROUP) != Some(&asked.group) {
+    if half.property(name::PGROUP) != Some(&order.group) {
         return wrong("The producer group wrong");
     }
-    if u64::try_from(asked.half_offset) != Ok(half.queue_offset()) {
+    if u64::try_from(order.half_offset) != Ok(half.queue_offset()) {
         return wrong("The transaction state table offset wrong");
     }
-    if u64::try_from(asked.log_offset) != Ok(half.log_offset()) {
+    if u64::try_from(order.log_offset) != Ok(half.log_offset()) {
         return wrong("The commit log offset wrong");
     }
     Ok(())
 }
 
-/// Adds the committed message, if it is one, and the end to the session's batch, as one group.
-fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordView<'_>) -> Result<(), Refusal> {
-    check(broker, asked, half)?;
+/// Adds the committed message, if it is one, and the end to a batch, as one group. Says which records these are.
+fn gather(
+    broker: &Broker,
+    sends: &mut Sends,
+    order: &EndOrder,
+    is_commit: bool,
+    half: &RecordView<'_>,
+) -> Result<Range<usize>, Refusal> {
+    check(broker, order, half)?;
     let transactions = &broker.transactions;
     let half_offset = half.queue_offset();
     let op_lane = transactions.op.lane(&broker.store, 0).map_err(Refusal::failed)?;
-    let target = if asked.is_commit { Some(target(broker, half)?) } else { None };
+    let target = if is_commit { Some(target(broker, half)?) } else { None };
     if !transactions.ledger.lock().claim(half_offset) {
         return Err(Refusal::new(
             ResponseCode::SystemError,
             format!("the transaction has been ended before (half queue offset {half_offset})"),
         ));
     }
-    let sends = &mut session.sends;
     let (first, gathered) = (sends.records(), sends.batch.bytes());
     sends.batch.begin_group();
     if let Some(Target { lane, tags, draft, .. }) = &target {
@@ -168,17 +217,6 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
     }
     let end = sends.records();
     sends.endings.push(Ending { half_offset, record: end - 1 });
-    sends.receipts.push(Receipt {
-        reply_to: asked.reply_to,
-        kind: Kind::Plain,
-        queue_id: 0,
-        records: first..end,
-        text: 0..0,
-        // As in Apache: what is lost with the power is asked for again.
-        stage: Stage::Written,
-        claim: None,
-        part: None,
-    });
     if let Some(Target { lane, draft, mapping, .. }) = target {
         sends.receipts.hold(mapping);
         if let Some(topic) = broker.topics.get(draft.topic) {
@@ -189,10 +227,10 @@ fn gather(broker: &Broker, session: &mut Session, asked: &Asked, half: &RecordVi
         sends.touch(lane);
     }
     if let Some(topic) = half.property(name::REAL_TOPIC).and_then(|topic| broker.topics.get(topic)) {
-        let committed_of = asked.is_commit.then(|| TimeMs(half.born_timestamp()));
+        let committed_of = is_commit.then(|| TimeMs(half.born_timestamp()));
         sends.count(Counted::Ended { topic, committed_of });
     }
-    Ok(())
+    Ok(first..end)
 }
 
 /// A committed message, and where it goes.

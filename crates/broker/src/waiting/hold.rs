@@ -18,11 +18,11 @@ use config::BrokerSettings;
 use disk::invariant;
 use env::Clock;
 use hashbrown::HashMap;
-use net::{Connection, Debt};
 use parking_lot::Mutex;
 use store::ConsumeQueue;
 use tokio::sync::Notify;
 
+use crate::client_handle::{ClientHandle, OwedAnswer};
 use crate::tasks::Stop;
 use crate::waiting::rooms::{LaneRooms, Room, Rooms};
 use crate::waiting::wake_up::{Errands, List, Published, WaitList};
@@ -33,13 +33,6 @@ const TICK: Duration = Duration::from_millis(20);
 const PARKED_TIME_MAX: Duration = Duration::from_secs(300);
 /// Places of a connection that are gone are looked for from so many on.
 const SWEPT_FROM: usize = 64;
-
-/// Work that is handed back to a connection's own task.
-pub enum Work {
-    /// There is something in the session's own inbox: woken requests, bytes that came from the
-    /// disk.
-    Errands,
-}
 
 /// The number under which a connection keeps a request that it has parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +127,7 @@ fn leave(parked: &AtomicUsize, count: usize) {
 /// The connection's own inbox holds few notes that there is something here, so it cannot overflow, and many wake-ups of one batch
 /// are one wake-up of the task.
 pub(crate) struct Waiter {
-    connection: Connection<Work>,
+    client: ClientHandle,
     woken: Errands<(Slot, Wake)>,
     /// Parked pulls of this connection, and those that wait aside.
     parked: AtomicUsize,
@@ -145,14 +138,19 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    pub(crate) fn new(connection: Connection<Work>) -> Waiter {
+    pub(crate) fn new(client: ClientHandle) -> Waiter {
         Waiter {
-            connection,
+            client,
             woken: Errands::new(),
             parked: AtomicUsize::new(0),
             lanes: Mutex::default(),
             rooms: Mutex::default(),
         }
+    }
+
+    /// The client itself.
+    pub(crate) fn client(&self) -> &ClientHandle {
+        &self.client
     }
 
     /// Notes where a pop of this connection is parked.
@@ -172,12 +170,12 @@ impl Waiter {
 
     /// Whether nobody takes an answer any more.
     pub(crate) fn is_gone(&self) -> bool {
-        self.connection.is_over()
+        self.client.is_over()
     }
 
     /// For an answer that will be pushed: until the debt is dropped, a connection that drains waits for it.
-    pub(crate) fn owe(&self) -> Debt<Work> {
-        self.connection.owe()
+    pub(crate) fn owe(&self) -> OwedAnswer {
+        self.client.owe()
     }
 
     /// Lays down that a parked request comes back.
@@ -197,9 +195,7 @@ impl Waiter {
 
     /// Has the task look here once it may owe more.
     pub(crate) fn note(&self) {
-        // An inbox that is full needs no note: the task looks here after each piece of work. One that is closed will not be
-        // looked into any more, and what lies there goes with it.
-        let _ = self.connection.post(Work::Errands);
+        self.client.note();
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use disk::Watermark;
-use net::{Debt, Outgoing};
+use net::Outgoing;
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
@@ -21,12 +21,13 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::timeout;
 
 use crate::broker::Broker;
+use crate::caller::JOURNAL_TIMEOUT;
+use crate::client_handle::OwedAnswer;
 use crate::inbox::{Errand, Inbox};
 use crate::sends::{Answer, Receipts};
-use crate::session::JOURNAL_TIMEOUT;
 use crate::state::falls::Cause;
 use crate::tasks::Stop;
-use crate::waiting::hold::{Lane, ParkedPull, Work};
+use crate::waiting::hold::{Lane, ParkedPull};
 
 /// Answers of a burst and its consumers wait for the same stage.
 const BOTH_FLUSHED: (Stage, Stage) = (Stage::Flushed, Stage::Flushed);
@@ -59,7 +60,7 @@ struct Waiting {
     /// What has not happened in time.
     missed: Option<Missed>,
     /// Until it is answered, its connection stays.
-    debt: Option<Debt<Work>>,
+    debt: Option<OwedAnswer>,
 }
 
 /// What an answer names as late.

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use crate::broker::Broker;
 use crate::refusal::{Refusal, SOON};
-use crate::sends::{Answer, Counted, Receipts, Sends};
+use crate::sends::{Answer, Receipts, Sends};
 use crate::session::{Late, Session};
 use crate::state::falls::Cause;
 use crate::waiting::hold::Lane;
@@ -95,17 +95,7 @@ fn settle(broker: &Broker, sends: &mut Sends) {
 fn count(broker: &Broker, sends: &mut Sends) {
     let landed = sends.batch.landed().len();
     for (_, counted) in sends.counts.drain(..).filter(|(records, _)| *records <= landed) {
-        match counted {
-            Counted::Sent { topic, queue_id, message_type, messages, bytes } => {
-                broker.stats.sent(&topic, queue_id, message_type, messages, bytes);
-            }
-            Counted::Ended { topic, committed_of: Some(sent_at) } => {
-                broker.stats.committed(&topic, broker.clock.now().since(sent_at));
-            }
-            Counted::Ended { topic, committed_of: None } => broker.stats.rolled_back(&topic),
-            Counted::Back { group, topic } => broker.stats.sent_back(&group, topic.name()),
-            Counted::Dead { group, topic } => broker.stats.sent_dead(&group, topic.name()),
-        }
+        counted.note(&broker.stats, &broker.clock);
     }
 }
 

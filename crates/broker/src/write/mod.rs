@@ -5,5 +5,6 @@ pub(crate) mod append;
 pub(crate) mod durability;
 pub(crate) mod facts;
 pub(crate) mod light;
+pub(crate) mod local;
 pub(crate) mod placement;
 pub(crate) mod repeats;

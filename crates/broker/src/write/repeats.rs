@@ -20,10 +20,11 @@ use tokio::time::timeout;
 
 use crate::answer::reply_extra;
 use crate::broker::Broker;
+use crate::caller::JOURNAL_TIMEOUT;
 use crate::inbox::Errand;
 use crate::parts::Stored;
 use crate::refusal::{Refusal, SOON};
-use crate::session::{JOURNAL_TIMEOUT, Session};
+use crate::session::Session;
 use crate::state::repeats::{Claim, First};
 use crate::state::topics::Topic;
 use crate::write::acknowledgements;

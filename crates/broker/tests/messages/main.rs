@@ -7,6 +7,7 @@ mod durability;
 mod duties;
 mod filtering;
 mod full_journal;
+mod in_process;
 mod journal;
 mod keeping;
 mod leases;
