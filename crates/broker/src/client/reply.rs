@@ -22,7 +22,7 @@ use store::{Store, TagsCode};
 use crate::answer::reply_extra;
 use crate::broker::Broker;
 use crate::client::send::{admit, queue_of};
-use crate::client_handle::{ClientAnswer, ClientHandle, ClientQuestion};
+use crate::client_handle::{ClientHandle, ClientQuestion};
 use crate::inbox::Errand;
 use crate::refusal::Refusal;
 use crate::sends::{Counted, Kind, Receipt, Sends, nowhere, outcome};

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use net::{Outgoing, Request};
 use protocol::body::{
     LiteOffset, LiteOffsetKind, LiteSubscription, LiteSubscriptionAction, LiteSubscriptions, SubscriptionGroupConfig,
