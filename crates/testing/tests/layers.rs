@@ -108,7 +108,7 @@ const UPWARD: &[(&str, &str)] = &[("broker", "write::acknowledgements")];
 
 /// Modules in the largest circle of a crate, where that is more than [`CIRCLE_MAX`]. A crate whose circle has become smaller fails too, until its
 /// line says so.
-const CIRCLES: &[(&str, usize)] = &[("client", 15), ("config", 10), ("protocol", 15), ("store", 56)];
+const CIRCLES: &[(&str, usize)] = &[("client", 15), ("config", 10), ("protocol", 15), ("store", 55)];
 
 /// Modules in the largest circle of a crate that has no line of its own.
 const CIRCLE_MAX: usize = 7;
