@@ -14,7 +14,7 @@ use protocol::delay::DelayLevels;
 use protocol::light;
 use protocol::names::{self, SCHEDULE_TOPIC};
 use protocol::properties::name;
-use protocol::record::RecordView;
+use protocol::record::{self, RecordView, Scanned};
 use protocol::sys_flag;
 
 pub(crate) use self::keys::{KEYS_OF_RECORD_MAX, Key, TopicHash, each, has_own, hash_of, inner_with};
@@ -108,6 +108,14 @@ impl Fold<'_> {
             is_batch: record.sys_flag() & sys_flag::INNER_BATCH != 0,
             store_time: record.store_timestamp(),
         })
+    }
+}
+
+/// The whole record that these bytes begin with, if it says that it lies at `at`.
+pub(crate) fn whole_at(bytes: &[u8], at: u64, check_crc: bool) -> Option<RecordView<'_>> {
+    match record::scan(bytes, check_crc) {
+        Ok(Scanned::Record(view)) if view.log_offset() == at => Some(view),
+        Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
     }
 }
 

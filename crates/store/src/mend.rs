@@ -9,11 +9,11 @@ use std::ops::Range;
 use std::time::Duration;
 
 use protocol::LogOffset;
-use protocol::record::{self, RecordView, Scanned, at};
+use protocol::record::{RecordView, at};
 
 use crate::deleted::Deleted;
 use crate::error::{NotWritable, StoreError};
-use crate::fold::{Fold, QueuePlace, says};
+use crate::fold::{Fold, QueuePlace, says, whole_at};
 pub(crate) use crate::mending::Mending;
 use crate::queue_log::{ConsumeQueue, Span, Unit, UnitsRead};
 use crate::store::Store;
@@ -48,14 +48,8 @@ pub(crate) fn leads_to(queue: &ConsumeQueue, is_light: bool, span: &Span, bytes:
     let is_there = half(at::TOTAL_SIZE) == Some(span.unit.size) && field(at::LOG_OFFSET) == Some(span.unit.at.0);
     is_there
         && is_of_queue
-        && (!queue.is_batch() || view_of(bytes).is_some_and(|view| view.message_count() == span.count))
-}
-
-fn view_of(bytes: &[u8]) -> Option<RecordView<'_>> {
-    match record::scan(bytes, false) {
-        Ok(Scanned::Record(view)) => Some(view),
-        Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
-    }
+        && (!queue.is_batch()
+            || whole_at(bytes, span.unit.at.0, false).is_some_and(|view| view.message_count() == span.count))
 }
 
 impl Store {
@@ -122,8 +116,8 @@ impl Store {
         let Span { unit, base, count } = *span;
         let Some(segment) = self.shared.log.segment_at(unit.at.0) else { return false };
         let Ok(bytes) = segment.record_bytes(unit.at.0) else { return true };
-        let Some(view) = view_of(&bytes) else { return false };
-        let is_there = view.log_offset() == unit.at.0 && view.total_size() == unit.size as usize;
+        let Some(view) = whole_at(&bytes, unit.at.0, false) else { return false };
+        let is_there = view.total_size() == unit.size as usize;
         let is_whole = !queue.is_batch() || view.message_count() == count;
         is_there && is_whole && says(&view, queue.topic(), queue.id(), base)
     }

@@ -7,9 +7,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use protocol::LogOffset;
-use protocol::record::{self, RecordView, Scanned};
+use protocol::record::RecordView;
 
 use crate::error::{Cold, StoreError};
+use crate::fold::whole_at;
 use crate::segment::{LogSlice, Segment};
 use crate::sound::wrong_with;
 use crate::store::Store;
@@ -34,7 +35,7 @@ impl Store {
         }
         let Some(segment) = self.readable_segment(at) else { return Ok(None) };
         let Some(bytes) = segment.published_from(at.0) else { return Ok(None) };
-        Ok(view_of(bytes, at).and_then(|view| LogSlice::new(&segment, at.0, view.total_size())))
+        Ok(whole_at(bytes, at.0, false).and_then(|view| LogSlice::new(&segment, at.0, view.total_size())))
     }
 
     /// As `record_at`, and may wait for the device. Whoever asks may have made the place up: where no record begins, none is damaged.
@@ -56,13 +57,13 @@ impl Store {
     ) -> Result<Option<T>, StoreError> {
         let Some(segment) = self.readable_segment(at) else { return Ok(None) };
         let bytes = segment.record_bytes(at.0)?;
-        Ok(view_of(&bytes, at).map(|view| about(&view)))
+        Ok(whole_at(&bytes, at.0, false).map(|view| about(&view)))
     }
 
     fn checked_record(&self, at: LogOffset, is_stored: bool) -> Result<RecordAt, StoreError> {
         let Some(segment) = self.readable_segment(at) else { return Ok(RecordAt::Gone) };
         let bytes = segment.record_bytes(at.0)?;
-        let Some(view) = view_of(&bytes, at) else {
+        let Some(view) = whole_at(&bytes, at.0, false) else {
             if is_stored {
                 let why = wrong_with(&bytes, at.0, false).unwrap_or_else(|| "no record is there".to_owned());
                 self.name_damaged(None, at, &why);
@@ -91,13 +92,5 @@ impl Store {
     /// The file of a place that may be read.
     fn readable_segment(&self, at: LogOffset) -> Option<Arc<Segment>> {
         if at.0 < self.confirmed().get() { self.shared.log.segment_at(at.0) } else { None }
-    }
-}
-
-/// The record at the beginning of these bytes, if it says that it lies there.
-fn view_of(bytes: &[u8], at: LogOffset) -> Option<RecordView<'_>> {
-    match record::scan(bytes, false) {
-        Ok(Scanned::Record(view)) if view.log_offset() == at.0 => Some(view),
-        Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
     }
 }

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use env::TimeMs;
 use protocol::names::SCHEDULE_TOPIC;
 use protocol::properties::name;
-use protocol::record::{self, RecordView, Scanned};
 
 use super::{Entry, Landed, RecordBatch, TagsCode};
-use crate::fold::{Fold, Follower, Key, QueuePlace};
+use crate::fold::{Fold, Follower, Key, QueuePlace, whole_at};
 use crate::queue_log::{ConsumeQueue, Span, Unit};
 
 impl RecordBatch {
@@ -17,32 +16,24 @@ impl RecordBatch {
     pub(crate) fn difference(&self, from: usize, fold: Fold<'_>) -> Option<String> {
         let mut landed = self.entries.iter().zip(&self.landed).skip(from);
         landed.find_map(|(entry, landed)| {
-            let Ok(Scanned::Record(view)) = record::scan(&self.bytes[entry.bytes.clone()], false) else {
-                return Some(format!("what was appended to {:?} is no record", entry.queue));
-            };
-            let hashes = entry.keys.as_ref().map(|keys| &self.hashes[keys.start as usize..keys.end as usize]);
             let light = &self.light[entry.light.start as usize..entry.light.end as usize];
-            let mut said = Said {
-                entry,
-                landed,
-                light,
-                hashes,
-                states_delay: states_delay(&view),
-                places: 0,
-                keys: 0,
-                difference: None,
+            let hashes = entry.keys.as_ref().map(|keys| &self.hashes[keys.start as usize..keys.end as usize]);
+            let mut said =
+                Said { entry, landed, light, hashes, states_delay: true, places: 0, keys: 0, difference: None };
+            let Some(view) = whole_at(&self.bytes[entry.bytes.clone()], landed.at.0, false) else {
+                return Some(format!("no record was put at {}", landed.at));
             };
+            if view.topic() == SCHEDULE_TOPIC {
+                let level = view.property(name::DELAY).and_then(|level| level.parse::<i32>().ok());
+                said.states_delay = level == Some(view.queue_id().saturating_add(1));
+            }
             fold.show(&view, &mut said);
-            said.finish()
+            let (places, keys) = (said.places, said.keys);
+            said.compare(1 + light.len(), places, "places");
+            said.compare(hashes.map_or(keys, <[u32]>::len), keys, "keys");
+            said.difference
         })
     }
-}
-
-/// Whether the level that a delayed message states is that of its queue. One that waits once more, for the broker that leads
-/// its own queue (static topics), states another one; recovery goes by what it states, as Apache does.
-fn states_delay(view: &RecordView<'_>) -> bool {
-    let level = view.property(name::DELAY).and_then(|level| level.parse::<i32>().ok());
-    view.topic() != SCHEDULE_TOPIC || level == Some(view.queue_id().saturating_add(1))
 }
 
 /// What was said of one record, and how much of it has been compared.
@@ -52,6 +43,8 @@ struct Said<'b> {
     light: &'b [Arc<ConsumeQueue>],
     /// Hashes of its keys, if they were said.
     hashes: Option<&'b [u32]>,
+    /// Whether the level that a delayed message states is that of its queue. One that waits once more, for the broker that
+    /// leads its own queue (static topics), states another one; recovery goes by what it states, as Apache does.
     states_delay: bool,
     places: usize,
     keys: usize,
@@ -59,18 +52,11 @@ struct Said<'b> {
 }
 
 impl Said<'_> {
-    fn note(&mut self, is_same: bool, what: impl FnOnce() -> String) {
-        if !is_same && self.difference.is_none() {
-            self.difference = Some(format!("{:?} at {:?}: {}", self.entry.queue, self.landed.at, what()));
+    fn compare<T: PartialEq + std::fmt::Debug>(&mut self, said: T, follows: T, what: &str) {
+        if said != follows && self.difference.is_none() {
+            let at = self.landed.at;
+            self.difference = Some(format!("{what} of the record at {at}: {said:?} was said, and {follows:?} follows"));
         }
-    }
-
-    fn finish(mut self) -> Option<String> {
-        let (places, keys) = (self.places, self.keys);
-        let (places_said, keys_said) = (1 + self.light.len(), self.hashes.map_or(keys, <[u32]>::len));
-        self.note(places == places_said, || format!("{places_said} places were said, {places} follow from the record"));
-        self.note(keys == keys_said, || format!("{keys_said} keys were said, {keys} follow from the record"));
-        self.difference
     }
 }
 
@@ -80,36 +66,34 @@ impl Follower<'_> for Said<'_> {
 
     fn place(&mut self, place: QueuePlace<'_>) {
         let Said { entry, landed, light, .. } = *self;
-        let number = self.places;
         self.places += 1;
-        let (queue, base, count) = match number.checked_sub(1).map(|light_place| light.get(light_place)) {
-            None => (&entry.queue, landed.queue_offset, entry.count()),
-            // The number was taken from the queue under the log's lock, and stands nowhere but in the record.
-            Some(Some(queue)) => (queue, place.offset.min(queue.next_offset().saturating_sub(1)), 1),
-            Some(None) => return,
+        let (queue, base, count, is_batch) = match self.places {
+            1 => (&entry.queue, landed.queue_offset, entry.count(), entry.inner.is_some()),
+            number => match light.get(number - 2) {
+                // The number was taken from the queue under the log's lock, and stands nowhere but in the record.
+                Some(queue) => (queue, place.offset.min(queue.next_offset().saturating_sub(1)), 1, false),
+                None => return,
+            },
         };
         let tags = match entry.tags {
             TagsCode::DeliverAfterMs(_) if !self.states_delay => place.unit.tags,
             // By the time in the record: the clock of the append may have been set back below it.
             tags => tags.at(TimeMs(landed.store_timestamp)),
         };
-        let size = (landed.end.0 - landed.at.0) as u32;
-        let said = (queue.topic(), queue.id(), Span { unit: Unit { at: landed.at, size, tags }, base, count });
-        let follows = (place.topic, place.queue_id, queue.span_of(&place));
-        let is_same = said == follows && place.store_time == landed.store_timestamp;
-        self.note(is_same, || {
-            format!("place {number} was said to be {said:?}, and {follows:?} follows from the record")
-        });
-        let is_batch = entry.inner.is_some() && number == 0;
-        self.note(place.is_batch == is_batch, || format!("that it is a batch was said to be {is_batch}"));
+        let span = Span { unit: Unit { at: landed.at, size: (landed.end.0 - landed.at.0) as u32, tags }, base, count };
+        let said = (queue.topic(), queue.id(), span, is_batch, landed.store_timestamp);
+        // A batch that was popped and not acknowledged is one message of an ordinary queue, that of a retry topic.
+        let is_batch = place.is_batch && queue.is_batch();
+        let follows = (place.topic, place.queue_id, queue.span_of(&place), is_batch, place.store_time);
+        self.compare(said, follows, "a place");
     }
 
     fn key(&mut self, key: Key) {
-        let number = self.keys;
+        if let Some(hash) = self.hashes.and_then(|hashes| hashes.get(self.keys)) {
+            let said = Key { hash: *hash, at: self.landed.at.0, store_timestamp: self.landed.store_timestamp };
+            self.compare(said, key, "a key");
+        }
         self.keys += 1;
-        let Some(said) = self.hashes.and_then(|hashes| hashes.get(number)) else { return };
-        let said = Key { hash: *said, at: self.landed.at.0, store_timestamp: self.landed.store_timestamp };
-        self.note(said == key, || format!("key {number} was said to be {said:?}, and {key:?} follows from the record"));
     }
 }
 
@@ -120,7 +104,7 @@ mod tests {
 
     use protocol::batch::{self, InnerMessage};
     use protocol::properties::PropertiesWriter;
-    use protocol::record::{INNER_BASE_PLACE, RecordDraft};
+    use protocol::record::{self, INNER_BASE_PLACE, RecordDraft};
     use protocol::{light, sys_flag, tags};
 
     use super::*;
@@ -270,7 +254,7 @@ mod tests {
             let batch = shape.append(&store);
             assert_eq!(batch.difference(0, fold), None, "{}", shape.name);
             // And queues have it.
-            let Ok(Scanned::Record(view)) = record::scan(&batch.bytes, true) else { panic!("no record") };
+            let view = whole_at(&batch.bytes, batch.landed[0].at.0, true).unwrap();
             let places: Vec<_> = fold.places(&view).collect();
             assert_eq!(places.len(), 1 + shape.light.len(), "{}", shape.name);
             for place in places {

@@ -100,19 +100,6 @@ impl Log {
         self.files.segments.first().map_or(0, |segment| segment.base())
     }
 
-    pub fn segment_of(&self, at: u64) -> Option<&Arc<Segment>> {
-        self.files.segments.iter().find(|segment| segment.holds(at))
-    }
-
-    /// The whole record at a log offset.
-    pub fn record_at(&self, at: u64) -> Result<Option<RecordView<'_>>, StoreError> {
-        let Some(segment) = self.segment_of(at) else { return Ok(None) };
-        Ok(match record::scan(segment.record_at(at)?, false) {
-            Ok(Scanned::Record(view)) if view.log_offset() == at => Some(view),
-            Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
-        })
-    }
-
     /// What stands at a log offset of the segment, where no whole record begins; the last one before it was stored at `last_timestamp`. A record names
     /// its own place, so the next one behind damage cannot be mistaken.
     pub fn stumble<'a>(
@@ -141,7 +128,7 @@ impl Log {
 
     /// Whether a record, or nothing, begins at a log offset.
     pub fn is_border(&self, at: u64) -> Result<bool, StoreError> {
-        let Some(segment) = self.segment_of(at) else { return Ok(false) };
+        let Some(segment) = self.files.segment_of(at) else { return Ok(false) };
         Ok(match record::scan(segment.record_at(at)?, false) {
             Ok(Scanned::Record(view)) => view.log_offset() == at,
             Ok(Scanned::Nothing | Scanned::Blank { .. }) => true,
@@ -187,7 +174,7 @@ impl Log {
             min: self.min(),
             ..LogSurvey::default()
         };
-        let first = self.record_at(survey.min)?;
+        let first = self.files.record_at(survey.min)?;
         survey.first_store_time = first.map(|view| view.store_timestamp());
         survey.first_is_v2 = first.map(|view| view.is_v2());
         let last_file = self
@@ -195,7 +182,7 @@ impl Log {
             .segments
             .iter()
             .rev()
-            .find(|segment| self.record_at(segment.base()).is_ok_and(|view| view.is_some()));
+            .find(|segment| self.files.record_at(segment.base()).is_ok_and(|view| view.is_some()));
         let mut from = last_file.map_or(survey.min, |segment| segment.base());
         for &known in known {
             if known > from && self.is_border(known)? {

@@ -44,7 +44,8 @@ impl Look {
             && let Some(closed) = closed.filter(|closed| closed.end > end)
             && !self.options.root.join("abort").exists()
         {
-            let file = log.segment_of(end).map_or_else(|| self.options.log_dirs.first(), |segment| segment.path());
+            let file =
+                log.files.segment_of(end).map_or_else(|| self.options.log_dirs.first(), |segment| segment.path());
             let why = format!("the log went on to {} when the store was closed", closed.end);
             show(Part::Lost(Lost { file: file.to_owned(), from: end, to: None, why }));
         }

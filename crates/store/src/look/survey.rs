@@ -79,7 +79,7 @@ impl Look {
         if survey.last_is_v2.is_none() || survey.last_store_time.is_none() {
             let newest = queues.queues().into_iter().max_by_key(|queue| queue.log_end());
             let unit = newest.and_then(|queue| queue.unit_at(queue.max_offset().checked_sub(1)?).ok().flatten());
-            if let Some(view) = unit.map(|unit| log.record_at(unit.at.0)).transpose()?.flatten() {
+            if let Some(view) = unit.map(|unit| log.files.record_at(unit.at.0)).transpose()?.flatten() {
                 survey.last_is_v2.get_or_insert(view.is_v2());
                 survey.last_store_time.get_or_insert(view.store_timestamp());
             }

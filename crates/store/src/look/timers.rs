@@ -78,7 +78,7 @@ pub(super) fn verify(
             lost.add(at, unit.at.0);
             return;
         }
-        match records.record_at(unit.at.0) {
+        match records.files.record_at(unit.at.0) {
             Ok(Some(view)) if view.topic() == TIMER_TOPIC && view.total_size() as u64 == u64::from(unit.size) => {}
             Ok(_) => strange.add(at, unit.at.0),
             Err(error) => failed = Some(error),

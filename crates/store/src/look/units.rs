@@ -247,7 +247,7 @@ fn read_units(
             if !unit.is_message() || unit.at.0 < log.min() {
                 continue;
             }
-            let what = match log.record_at(unit.at.0)? {
+            let what = match log.files.record_at(unit.at.0)? {
                 _ if unit.end().0 > log_end => {
                     Some(format!("leads to log offset {}, and the log ends at {log_end}", unit.at))
                 }

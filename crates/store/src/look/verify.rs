@@ -99,7 +99,7 @@ impl Look {
             && closed.end > end
             && !self.options.root.join("abort").exists()
         {
-            let segment = log.segment_of(end);
+            let segment = log.files.segment_of(end);
             tell(Finding {
                 file: segment
                     .map_or_else(|| self.options.log_dirs.first().to_owned(), |segment| segment.path().to_owned()),
@@ -228,7 +228,7 @@ impl Look {
             segment.let_go(segment.base(), segment.end());
         }
         if let Some(odd) = times.end()
-            && let Some(segment) = log.segment_of(odd.0)
+            && let Some(segment) = log.files.segment_of(odd.0)
         {
             tell_time(segment, odd, tell);
         }

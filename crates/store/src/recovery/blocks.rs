@@ -13,11 +13,11 @@ use disk::worker;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
-use protocol::record::{self, RecordView, Scanned, at};
+use protocol::record::{RecordView, at};
 
 use super::damage::{MAGIC, MAGIC_AT};
 use crate::error::StoreError;
-use crate::fold::{Fold, Follower, QueuePlace};
+use crate::fold::{Fold, Follower, QueuePlace, whole_at};
 use crate::options::StoreOptions;
 use crate::read::SCAN_STRETCH;
 use crate::segment::{Segment, Walk};
@@ -119,10 +119,7 @@ impl<'a, 'o> Parser<'a, 'o> {
     /// block is full.
     fn read(&mut self, walk: &mut Walk<'a>, from: u64, to: u64, block: &mut Block<'a>) {
         let check_crc = self.check_crc;
-        self.fill(from, to, block, |at| match record::scan(walk.record_at(at).ok()?, check_crc) {
-            Ok(Scanned::Record(view)) => Some(view),
-            Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
-        });
+        self.fill(from, to, block, |at| whole_at(walk.record_at(at).ok()?, at, check_crc));
     }
 
     /// The same of records that `record_at` shows, each by its log offset.

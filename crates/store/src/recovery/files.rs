@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use disk::{Disk, OpenHow};
+use protocol::record::RecordView;
 
 use super::Recovered;
 use crate::error::StoreError;
+use crate::fold::whole_at;
 use crate::governor::ColdPages;
 use crate::log_dirs::LogDirs;
 use crate::options::StoreOptions;
@@ -19,6 +21,19 @@ pub(crate) struct LogFiles {
     pub segment_bytes: u64,
     /// There was none.
     pub is_new: bool,
+}
+
+impl LogFiles {
+    /// The file that holds a log offset.
+    pub fn segment_of(&self, at: u64) -> Option<&Arc<Segment>> {
+        self.segments.iter().find(|segment| segment.holds(at))
+    }
+
+    /// The whole record at a log offset.
+    pub fn record_at(&self, at: u64) -> Result<Option<RecordView<'_>>, StoreError> {
+        let Some(segment) = self.segment_of(at) else { return Ok(None) };
+        Ok(whole_at(segment.record_at(at)?, at, false))
+    }
 }
 
 /// Bytes of a file of the log: RocketMQ states lengths in an i32, and a page is the least that can be prepared.

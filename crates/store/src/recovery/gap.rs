@@ -31,13 +31,8 @@ pub(super) struct Gap {
 /// The store time of what is whole at `whole`; none if it is older than what stands before the damage. Then it does not follow that: it was
 /// left behind when the log was cut there once, and the log has grown since.
 pub(crate) fn follows(files: &LogFiles, whole: u64, last_timestamp: i64) -> Result<Option<i64>, StoreError> {
-    let Some(segment) = files.segments.iter().find(|segment| segment.base() <= whole && whole < segment.end()) else {
-        return Ok(None);
-    };
-    Ok(match record::scan(segment.record_at(whole)?, false) {
-        Ok(Scanned::Record(view)) => Some(view.store_timestamp()).filter(|timestamp| *timestamp >= last_timestamp),
-        Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
-    })
+    let stored = files.record_at(whole)?.map(|view| view.store_timestamp());
+    Ok(stored.filter(|timestamp| *timestamp >= last_timestamp))
 }
 
 /// Closes the stretch from `from` to `whole`, as far as it lies in this segment. None where it is too short for a record.

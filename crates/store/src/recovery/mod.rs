@@ -22,6 +22,7 @@ use crate::closed::{Closed, fingerprint};
 use crate::cut::CutOff;
 use crate::deleted::Deleted;
 use crate::error::StoreError;
+use crate::fold::whole_at;
 use crate::governor::ColdPages;
 use crate::options::{FlushMode, StoreOptions};
 use crate::queue_log::{ConsumeQueue, QueueLogs, Span};
@@ -133,7 +134,7 @@ enum Begins {
 }
 
 fn begins(files: &LogFiles, at: u64) -> Result<Begins, StoreError> {
-    let Some(segment) = files.segments.iter().find(|segment| segment.base() <= at && at < segment.end()) else {
+    let Some(segment) = files.segment_of(at) else {
         return Ok(Begins::Otherwise);
     };
     Ok(match record::scan(segment.record_at(at)?, true) {
@@ -144,12 +145,8 @@ fn begins(files: &LogFiles, at: u64) -> Result<Begins, StoreError> {
 }
 
 fn first_timestamp(segment: &Segment) -> Result<Option<i64>, StoreError> {
-    Ok(match record::scan(segment.record_at(segment.base())?, false) {
-        Ok(Scanned::Record(view)) if view.log_offset() == segment.base() => {
-            Some(view.store_timestamp()).filter(|at| *at != 0)
-        }
-        Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
-    })
+    let first = whole_at(segment.record_at(segment.base())?, segment.base(), false);
+    Ok(first.map(|view| view.store_timestamp()).filter(|at| *at != 0))
 }
 
 /// The log's end and the store time of its last record, and the same of what is known to be on the device.
@@ -372,12 +369,6 @@ fn newest_record(files: &LogFiles, queues: &QueueLogs) -> Result<Newest, StoreEr
     let newest = queues.queues().into_iter().max_by_key(|queue| queue.log_end());
     let unit = newest.and_then(|queue| queue.unit_at(queue.max_offset().checked_sub(1)?).ok().flatten());
     let Some(unit) = unit else { return Ok(Newest::Unknown) };
-    let Some(segment) = files.segments.iter().find(|segment| segment.base() <= unit.at.0 && unit.at.0 < segment.end())
-    else {
-        return Ok(Newest::NotThere);
-    };
-    Ok(match record::scan(segment.record_at(unit.at.0)?, false) {
-        Ok(Scanned::Record(view)) if view.log_offset() == unit.at.0 => Newest::StoredAt(view.store_timestamp()),
-        Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => Newest::NotThere,
-    })
+    let record = files.record_at(unit.at.0)?;
+    Ok(record.map_or(Newest::NotThere, |view| Newest::StoredAt(view.store_timestamp())))
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use protocol::LogOffset;
-use protocol::record::{self, RECORD_BYTES_MIN, Scanned};
+use protocol::record::RECORD_BYTES_MIN;
 
 use super::blocks::Block;
 use super::files::LogFiles;
@@ -321,13 +321,7 @@ impl Suspect {
 
 /// Whether the record that a unit points at has that number in the queue.
 fn is_true(files: &LogFiles, unit: Unit, number: u64, queue: &ConsumeQueue) -> Result<bool, StoreError> {
-    let at = unit.at.0;
-    let segment = files.segments.iter().find(|segment| segment.base() <= at && at < segment.end());
-    let Some(segment) = segment else { return Ok(false) };
-    Ok(match record::scan(segment.record_at(at)?, false) {
-        Ok(Scanned::Record(view)) => view.log_offset() == at && says(&view, queue.topic(), queue.id(), number),
-        Ok(Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => false,
-    })
+    Ok(files.record_at(unit.at.0)?.is_some_and(|view| says(&view, queue.topic(), queue.id(), number)))
 }
 
 /// Units of consume queues, read a stretch at a time: a scan after a crash finds nearly all of them in their place, and one
