@@ -32,12 +32,12 @@ pub(crate) fn with_record(
             then(broker, session, Ok(found), out);
             Ok(())
         }
-        Err(_) => read(broker, session, move |store| checked_record(store, at), then),
+        Err(_) => read(broker, session, move |store| checked(store, at), then),
     }
 }
 
 /// The record that begins at a log offset, checked. May wait for the disk.
-pub(crate) fn checked_record(store: &Store, at: LogOffset) -> Result<Option<LogSlice>, Refusal> {
+pub(crate) fn checked(store: &Store, at: LogOffset) -> Result<Option<LogSlice>, Refusal> {
     match store.record_at_cold(at) {
         Ok(RecordAt::Record(slice)) => Ok(Some(slice)),
         Ok(RecordAt::Gone) => Ok(None),

@@ -40,7 +40,7 @@ pub(crate) fn record_at(store: &Store, offset: i64) -> Result<Eventual<LogSlice>
     let at = cold::log_offset(offset).ok_or_else(not_found)?;
     match store.record_at(at) {
         Ok(found) => found.map(Eventual::Now).ok_or_else(not_found),
-        Err(_) => Ok(Eventual::OnDisk(Box::new(move |store| cold::checked_record(store, at)?.ok_or_else(not_found)))),
+        Err(_) => Ok(Eventual::OnDisk(Box::new(move |store| cold::checked(store, at)?.ok_or_else(not_found)))),
     }
 }
 
