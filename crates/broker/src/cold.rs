@@ -127,7 +127,7 @@ pub(crate) async fn record(store: &Arc<Store>, at: LogOffset) -> Result<Option<L
         return Ok(found);
     }
     let reader = Arc::clone(store);
-    done_at(At::Cold, store, move || checked_record(&reader, at)).await?
+    done_at(At::Cold, store, move || checked(&reader, at)).await?
 }
 
 fn read_failed() -> Refusal {
