@@ -74,7 +74,8 @@ async fn a_lease_is_renewed_and_ended_by_whoever_has_its_receipt() {
 
     let renew = ChangeOrder { popped: popped(a, of_a), invisible_ms: 60_000, is_suspended: false };
     let renewed = renew.call(&running.broker, &mut caller).await.unwrap();
-    assert_eq!((renewed.pop_time, renewed.invisible_ms), (first.pop_time(), 60_000));
+    // The lease may get another pop time than the first one, and ends when it was asked to.
+    assert_eq!(renewed.pop_time + renewed.invisible_ms, first.pop_time() + 60_000);
     // A client on a connection has the same leases.
     assert_eq!(ack(&running, "T", of_b).await, 0);
     hand.advance(Duration::from_millis(1000));
