@@ -177,28 +177,42 @@ pub(super) fn read_again(
     let (mended, not_mended) = rebuild.findings();
     found.findings.extend(mended);
     found.not_mended.extend(not_mended);
+    say_damaged(bruised, lost, options, found);
+    if let Some(damage) = damage {
+        found.findings.push(format!("the log ends at {at}; behind it: {damage}"));
+        keep_cut_off(files, at, options, disk, found)?;
+    }
+    Ok(Again { end: at, last_timestamp, units_added, has_overtaken, lacking, suspects })
+}
+
+/// Says how many records and stretches of the log are damaged in all.
+fn say_damaged(bruised: u64, lost: u64, options: &StoreOptions, found: &mut Recovered) {
     if bruised > 1 {
         found.findings.push(format!(
             "{bruised} records in all are damaged and followed by whole ones: they stay in their places"
         ));
     }
     if lost > 0 {
-        found.findings.push(format!(
-            "{lost} stretches of the log in all were damaged; copies are in {}/cut",
-            options.root.display()
-        ));
+        let root = options.root.display();
+        found.findings.push(format!("{lost} stretches of the log in all were damaged; copies are in {root}/cut"));
     }
-    if let Some(damage) = damage {
-        found.findings.push(format!("the log ends at {at}; behind it: {damage}"));
-        if let Some(whole) = whole_record_after(&files.segments, at)? {
-            let kept = set_aside(files, at, u64::MAX, options, &**disk)?;
-            found.findings.push(format!(
-                "records behind the damage are whole again from log offset {whole} on; what is cut off is kept in {}",
-                kept.display()
-            ));
-        }
-    }
-    Ok(Again { end: at, last_timestamp, units_added, has_overtaken, lacking, suspects })
+}
+
+/// Keeps a copy of what lies behind the log's end `at`, if records there are whole again.
+fn keep_cut_off(
+    files: &LogFiles,
+    at: u64,
+    options: &StoreOptions,
+    disk: &Arc<dyn Disk>,
+    found: &mut Recovered,
+) -> Result<(), StoreError> {
+    let Some(whole) = whole_record_after(&files.segments, at)? else { return Ok(()) };
+    let kept = set_aside(files, at, u64::MAX, options, &**disk)?;
+    found.findings.push(format!(
+        "records behind the damage are whole again from log offset {whole} on; what is cut off is kept in {}",
+        kept.display()
+    ));
+    Ok(())
 }
 
 /// Whether it is written down that the log ends there.

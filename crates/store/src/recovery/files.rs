@@ -150,8 +150,18 @@ pub(crate) fn open_segments(
         let dir = options.log_dirs.of_file(&**disk, 0, options.retention.disk_clean_forcibly_percent);
         files.push(LogFile { base: 0, bytes: segment_bytes, dir, is_read_only: false });
     }
+    Ok(LogFiles { segments: map_files(&files, segment_bytes, disk, cold)?, segment_bytes, is_new })
+}
+
+/// Opens files of the log, oldest first.
+fn map_files(
+    files: &[LogFile<'_>],
+    segment_bytes: u64,
+    disk: &Arc<dyn Disk>,
+    cold: &Arc<ColdPages>,
+) -> Result<Vec<Arc<Segment>>, StoreError> {
     let mut segments = Vec::with_capacity(files.len() + 1);
-    for file in &files {
+    for file in files {
         let segment = match Segment::open(disk, file.dir, file.base, segment_bytes, cold) {
             // A folder that takes no new files may be on a device that takes no writes at all.
             Err(StoreError::Disk { source, .. }) if file.is_read_only && is_refused(&source) => {
@@ -166,7 +176,7 @@ pub(crate) fn open_segments(
         }
         segments.push(segment);
     }
-    Ok(LogFiles { segments, segment_bytes, is_new })
+    Ok(segments)
 }
 
 /// Lets go of files that were made ahead behind one that was cut short, or that could not be made whole: nothing was ever written into them, and the log
