@@ -369,6 +369,7 @@ impl<'a> Single<'a> {
                 "sysFlag says that this is a half message (4), its properties do not (TRAN_MSG is not true)",
             ));
         }
+        check_not_rolled_back(message.sys_flag)?;
         Ok(is_half)
     }
 
@@ -637,6 +638,7 @@ fn check_batch(
     if facts.is_half || sys_flag::transaction(message.sys_flag) == sys_flag::TRANSACTION_PREPARED {
         return Err(Refusal::illegal("a batch cannot be transactional (TRAN_MSG is true, or sysFlag has 4)"));
     }
+    check_not_rolled_back(message.sys_flag)?;
     if let Some((timer, _)) = facts.timer() {
         return Err(Refusal::illegal(format!("a batch cannot be delayed, it has {timer}")));
     }
@@ -802,6 +804,15 @@ fn check_inner(inner: &InnerMessage<'_>, facts: &Facts<'_>, place: usize, batch:
 
 fn delay_level(facts: &Facts<'_>) -> Result<i32, Refusal> {
     facts.delay_level().map_err(|text| Refusal::illegal(format!("property DELAY: \"{text}\" is not a number")))
+}
+
+/// No queue leads to a record that says that it was rolled back: only the end of a transaction
+/// writes it.
+fn check_not_rolled_back(sys_flag: i32) -> Result<(), Refusal> {
+    if sys_flag::transaction(sys_flag) == sys_flag::TRANSACTION_ROLLBACK {
+        return Err(Refusal::illegal("sysFlag says that this message is rolled back (12), which a producer cannot"));
+    }
+    Ok(())
 }
 
 /// May this half message be stored? Apache takes one with a delay, moves it past its check and drops it when its time has come.

@@ -24,7 +24,7 @@ async fn a_send_that_breaks_a_rule_is_refused_with_apaches_code_and_leaves_nothi
     let timed_half = properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG"), ("TIMER_DELAY_MS", "1")]);
     let delay = properties(&[("DELAY", "soon")]);
     let inner = properties(&[("INNER_NUM", "2")]);
-    let rows: [(&str, SendMessage<'_>, &str, i32, &str); 14] = [
+    let rows: [(&str, SendMessage<'_>, &str, i32, &str); 15] = [
         ("illegal character", to("a b", 0, ""), "x", 29, "contains illegal characters"),
         ("long name", to(&long, 0, ""), "x", 29, "longer than topic max length"),
         (
@@ -46,6 +46,7 @@ async fn a_send_that_breaks_a_rule_is_refused_with_apaches_code_and_leaves_nothi
         ("properties", to("Orders", 0, &fat), "x", 13, "properties length"),
         ("delayed half", to("Orders", 0, &half), "x", 13, "a half message cannot be delayed, its DELAY is 1"),
         ("prepared", SendMessage { sys_flag: 4, ..to("Orders", 0, "") }, "x", 13, "TRAN_MSG is not true"),
+        ("rolled back", SendMessage { sys_flag: 12, ..to("Orders", 0, "") }, "x", 13, "is rolled back (12)"),
         ("timer", to("Orders", 0, &timer), "x", 13, "TIMER_DELAY_SEC is 259201, further away than 259200 s"),
         ("no time", to("Orders", 0, &strange), "x", 13, "TIMER_DELAY_MS \"soon\" is not a number"),
         (
@@ -96,6 +97,7 @@ async fn a_batch_that_breaks_a_rule_is_refused_whole() {
         ("delayed message", to("Orders", 0, ""), &delayed, "message 1 of the batch has DELAY 1"),
         ("mixed WAIT", to("Orders", 0, ""), &hasty, "all must have the same"),
         ("half message", to("Orders", 0, ""), &half, "cannot be transactional"),
+        ("rolled back", SendMessage { sys_flag: 12, ..to("Orders", 0, "") }, &plain, "is rolled back (12)"),
         ("torn", to("Orders", 0, ""), &torn, "message 1 of the batch"),
     ];
     for (what, message, body, remark) in rows {
