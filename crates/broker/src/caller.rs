@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use disk::Watermark;
 use net::ReplyTo;
+use protocol::code::ResponseCode;
 use store::{Copies, Store};
 use tokio::time::timeout;
 
@@ -76,6 +77,11 @@ pub(crate) fn journal_is_late() -> Refusal {
         JOURNAL_TIMEOUT.as_millis()
     );
     Refusal::busy(what, JOURNAL_TIMEOUT)
+}
+
+/// What a client hears that has ended, of what it still waits for.
+pub(crate) fn ended() -> Refusal {
+    Refusal::new(ResponseCode::SystemError, "[GANTRY]given up: the client is ending")
 }
 
 /// One that asks. It belongs to one task, which asks one thing after the other.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -124,9 +125,27 @@ impl LocalClient {
         if !(self.hears)(question, Some(answer)) {
             return Err(CallError::Busy { address: address() });
         }
-        match timeout(within, answered).await {
-            Ok(answer) => answer.map_err(|_| CallError::Closed { address: address() }),
-            Err(_) => Err(CallError::Timeout { address: address(), after: within }),
+        tokio::select! {
+            biased;
+            answered = timeout(within, answered) => match answered {
+                Ok(answer) => answer.map_err(|_| CallError::Closed { address: address() }),
+                Err(_) => Err(CallError::Timeout { address: address(), after: within }),
+            },
+            () = self.over() => Err(CallError::Closed { address: address() }),
+        }
+    }
+
+    /// Ready when it has ended.
+    async fn over(&self) {
+        // Ends with the client: each round waits for a ring.
+        loop {
+            let mut rung = pin!(self.rung());
+            // Before the look: an end after that rings.
+            rung.as_mut().enable();
+            if self.is_over() {
+                return;
+            }
+            rung.await;
         }
     }
 }

@@ -112,13 +112,17 @@ pub(crate) async fn done_at<T: Send + 'static>(
 ) -> Result<T, Refusal> {
     let (found, come) = oneshot::channel();
     let job = move || {
-        // If the call was dropped, nothing may be changed in its name.
+        // If the call was dropped before, nothing is changed in its name.
         if !found.is_closed() {
             let _ = found.send(look());
         }
     };
     at.submit(store, Box::new(job)).map_err(|full| Refusal::busy(full, SOON))?;
-    come.await.map_err(|_| read_failed())
+    // The job was thrown away, or has panicked.
+    come.await.map_err(|_| {
+        let remark = "[GANTRY]the read was given up: the broker stops, or it failed by a bug, which is in the log";
+        Refusal::new(ResponseCode::SystemError, remark)
+    })
 }
 
 /// For a call in this process: a record, from memory or by way of a cold-read thread. A damaged one is refused.

@@ -140,8 +140,7 @@ fn tidy(broker: &Broker) {
     broker.hold.rooms.sweep(Duration::from_secs(idle));
     broker.routes.expire(broker.clock.now());
     tend_conditions(broker);
-    let longest = Duration::from_millis(broker.settings.load().channel_expired_timeout);
-    heartbeat::close_silent(&broker.clients, broker.clock.elapsed(), longest);
+    heartbeat::close_silent(broker);
     let untold = std::mem::take(&mut *broker.untold.lock());
     heartbeat::tell_late(&broker.clients, untold);
 }

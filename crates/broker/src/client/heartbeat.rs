@@ -270,11 +270,16 @@ fn is_member(clients: &Clients<ClientHandle>, group: &str, client_id: &str) -> b
     clients.consumers(group).is_some_and(|group| group.member(client_id).is_some())
 }
 
-/// Closes the connections of clients that have been silent for longer than `channelExpiredTimeout`; closing does the rest.
-pub(crate) fn close_silent(clients: &Clients<ClientHandle>, now: Duration, longest: Duration) {
-    for connection in clients.silent(now, longest) {
-        tracing::info!(peer = %connection.peer(), "connection closed: no heartbeat in time");
-        connection.close();
+/// Closes the connections of clients that have been silent for longer than `channelExpiredTimeout`. The end of a connection does the
+/// rest; a client of this process has none.
+pub(crate) fn close_silent(broker: &Broker) {
+    let longest = Duration::from_millis(broker.settings.load().channel_expired_timeout);
+    for client in broker.clients.silent(broker.clock.elapsed(), longest) {
+        tracing::info!(peer = %client.peer(), "connection closed: no heartbeat in time");
+        client.close();
+        if let ClientHandle::Local(_) = client {
+            closed(broker, client.id());
+        }
     }
 }
 

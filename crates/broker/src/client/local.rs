@@ -3,14 +3,15 @@
 use protocol::header::Language;
 
 use crate::broker::Broker;
-use crate::caller::Caller;
+use crate::caller::{Caller, ended};
 use crate::client::heartbeat;
 use crate::client_handle::ClientHandle;
 use crate::refusal::Refusal;
 use crate::state::clients::{Client, check_client_id};
 
 impl Broker {
-    /// A client of this process produces for a group, and may be asked about the group's transactions until it ends.
+    /// A client of this process produces for a group, and may be asked about the group's transactions until it ends. As a heartbeat it is to be
+    /// said again within `channelExpiredTimeout`.
     pub fn produces(&self, caller: &Caller, client_id: &str, group: &str) -> Result<(), Refusal> {
         check_client_id(client_id)?;
         let connection = caller.client().clone();
@@ -23,6 +24,11 @@ impl Broker {
             version: 0,
         };
         self.clients.produce(&client, group, self.clock.elapsed());
+        // After that, so that one which ends meanwhile is found here or there.
+        if client.connection.is_over() {
+            heartbeat::closed(self, client.connection_id);
+            return Err(ended());
+        }
         Ok(())
     }
 

@@ -11,10 +11,10 @@ use protocol::request::{PopMessage, PopReply};
 use protocol::sys_flag::perm;
 
 use super::collect::{Basket, Shelf};
-use super::trying::{self, Concluded, Try, ended};
+use super::trying::{self, Concluded, Try};
 use super::wait::{self, Waiting};
 use crate::broker::Broker;
-use crate::caller::Caller;
+use crate::caller::{Caller, ended};
 use crate::refusal::{Refusal, SEE_FAQ, SOON};
 use crate::session::Session;
 use crate::state::clients::is_tag;

@@ -7,12 +7,11 @@
 use std::sync::Arc;
 
 use net::{Outgoing, ReplyTo};
-use protocol::code::ResponseCode;
 
 use super::collect::{Basket, Shelf};
 use super::wait::Waiting;
 use crate::broker::Broker;
-use crate::caller::Caller;
+use crate::caller::{Caller, ended};
 use crate::cold;
 use crate::parked::Parked;
 use crate::refusal::Refusal;
@@ -132,11 +131,17 @@ fn go_on<T: Try>(broker: &Broker, session: &mut Session, step: Step<T>, reply_to
 
 /// Carries out a pop of a caller in this process. Dropped, it waits no more, and others are woken in its place.
 pub(super) async fn call<T: Try>(broker: &Broker, caller: &mut Caller, order: T) -> Result<T::Outcome, Refusal> {
+    // From the first wait to the answer: one that was woken may still be dropped on its next try.
+    let mut place: Option<Place> = None;
     let mut next = step(broker, caller, order);
     // Each round ends as a try does: with an answer, with a wait, which is over some time, or on another thread.
     loop {
+        caller.give_way().await;
         next = match next {
             Step::Answered(answer) => {
+                if let Some(place) = &mut place {
+                    place.waits = false;
+                }
                 caller.settled(&broker.store).await?;
                 return answer;
             }
@@ -150,10 +155,11 @@ pub(super) async fn call<T: Try>(broker: &Broker, caller: &mut Caller, order: T)
                 step_after(broker, caller, order, at, basket)
             }
             Step::Parked => {
-                let (rooms, waiter) = (Arc::clone(&broker.hold.rooms), Arc::clone(&caller.waiter));
-                let mut place = Place { rooms, waiter, waits: true };
+                place.get_or_insert_with(|| {
+                    let (rooms, waiter) = (Arc::clone(&broker.hold.rooms), Arc::clone(&caller.waiter));
+                    Place { rooms, waiter, waits: true }
+                });
                 let (waiting, wake) = caller.woken().await.and_then(waiting).ok_or_else(ended)?;
-                place.waits = false;
                 let order = T::back(broker, waiting, wake)?;
                 step(broker, caller, order)
             }
@@ -166,15 +172,11 @@ fn waiting((parked, wake): (Parked, Wake)) -> Option<(Waiting, Wake)> {
     Some((*waiting.downcast::<Waiting>().ok()?, wake))
 }
 
-/// For one that is not of the kind that was parked, or whose client has ended.
-pub(super) fn ended() -> Refusal {
-    Refusal::new(ResponseCode::SystemError, "[GANTRY]given up: the client is ending")
-}
-
 /// Where a caller waits. Dropped, it waits there no more, and others are woken for what it was woken for.
 struct Place {
     rooms: Arc<Rooms>,
     waiter: Arc<Waiter>,
+    /// Until there is an answer.
     waits: bool,
 }
 

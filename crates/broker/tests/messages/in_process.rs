@@ -135,6 +135,50 @@ async fn what_comes_for_a_pop_that_was_given_up_is_for_another_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_pop_was_woken_for_is_for_another_one_if_it_is_given_up_on_its_next_try() {
+    let running = start(Setup { more: &[("enablePropertyFilter", "true")], ..Setup::default() }).await;
+    running.put("T", 0, "", "a").await;
+    assert_eq!(bodies(&running.broker, &mut caller(), order(60_000, 0)).await, ["a"]);
+    // Each try of such a long condition is made on the thread of filters.
+    let terms: Vec<String> = (0..2400).map(|n| format!("a CONTAINS 'x{n}'")).collect();
+    let condition = format!("a IS NULL OR {}", terms.join(" OR "));
+    let by_condition =
+        PopOrder { expression_type: Some("SQL92"), expression: Some(&condition), ..order(60_000, 20_000) };
+    let mut given_up = caller();
+    let mut first = Box::pin(by_condition.call(&running.broker, &mut given_up));
+    let waits_alone = until("the pop waits", || running.broker.waiting_pops() == 1);
+    tokio::select! {
+        ended = &mut first => panic!("there is nothing to pop: {:?}", ended.map(|found| found.status)),
+        () = waits_alone => {}
+    }
+    let other = waiting(&running).await;
+    // The thread is busy from now on, so the try that the wake-up brings comes to no end.
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let job = Box::new(move || {
+        let _ = released.recv();
+    });
+    running.store().filter_read(job).unwrap();
+    running.put("T", 0, "", "b").await;
+    until("one was woken", || running.broker.waiting_pops() == 1).await;
+    assert!(timeout(Duration::from_millis(50), &mut first).await.is_err());
+    drop(first);
+    drop(release);
+    assert_eq!(timeout(Duration::from_secs(10), other).await.unwrap().unwrap(), ["b"]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_has_ended_is_no_producer_any_more() {
+    let running = start(Setup::default()).await;
+    let caller = caller();
+    running.broker.produces(&caller, "local-1", "PG").unwrap();
+    running.broker.ended(caller.client());
+    let refused = running.broker.produces(&caller, "local-1", "PG").unwrap_err();
+    assert_eq!(refused.remark, "[GANTRY]given up: the client is ending");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_producer_is_asked_about_its_transaction() {
     let more = &[("transactionTimeOut", "1")];
     let running = start(Setup { more, ..Setup::default() }).await;
