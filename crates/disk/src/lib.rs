@@ -1,8 +1,9 @@
 //! The file system as a seam, its layers, and the threads that wait for it.
 //!
 //! [`Disk`] is all that a crate may do to files other than through a mapping; [`RealDisk`] is the
-//! machine's own. Layers ([`DiskLayer`]) stand before it: [`Unsynced`] marks a sync that failed,
-//! [`governed`] keeps what files occupy in memory within a budget, [`Unchanged`] changes nothing.
+//! machine's own, and [`Unchanged`] changes nothing of it. Layers ([`DiskLayer`]) stand before it:
+//! [`Unsynced`] marks a sync that failed, [`governed`] keeps what files occupy in memory within a
+//! budget.
 //! [`worker`] starts and calls threads, [`turns`] lets the simulator order them, a [`Watermark`] says how far
 //! something has come, and a broken [`invariant`] ends the process.
 

@@ -41,6 +41,9 @@ pub struct DirEntry {
 }
 
 /// A file system.
+///
+/// A method that is added here stands in `layer.rs` too: with a body here it would else be answered
+/// past the layers.
 pub trait Disk: Debug + Send + Sync {
     /// Makes a directory and those above it; that it exists is fine.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
@@ -137,6 +140,8 @@ impl DiskUse {
 }
 
 /// An open file. Reads and writes name their place, so that threads may share it.
+///
+/// As with [`Disk`], a method that is added stands in `layer.rs` too.
 pub trait DiskFile: Debug + Send + Sync {
     /// Reads up to `buffer.len()` bytes; fewer only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize>;

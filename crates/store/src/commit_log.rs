@@ -304,6 +304,7 @@ impl CommitLog {
         if needed > self.room.get() || is_full && next.is_none() {
             return Err(AppendError::NoRoomYet { needed }.into());
         }
+        let _whole = Whole("an append to the copy of a log");
         self.make_way_in_pool::<POOLED>(&mut tail, bytes.len() as u64)?;
         // Published before there is a unit, as in `append`.
         tail.put::<POOLED>(bytes);

@@ -8,8 +8,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use protocol::LogOffset;
 use protocol::record::{RecordView, at};
+use protocol::{LogOffset, names};
 
 use crate::deleted::Deleted;
 use crate::error::{NotWritable, StoreError};
@@ -197,8 +197,8 @@ impl Store {
 
     /// Where the records of damaged units are, in the order of the log: the place of each, what it should say, and its store time.
     fn records_of(&self, queue: &ConsumeQueue, damage: &Damage) -> Result<Vec<(u64, Span, i64)>, StoreError> {
-        // A light queue may be left from other settings.
-        let fold = Fold { has_light_queues: true, ..self.options().fold() };
+        // A light queue may be left from other settings; no record leads to another queue by way of one.
+        let fold = Fold { has_light_queues: names::is_lmq(queue.topic()), ..self.options().fold() };
         let wanted = (damage.places.end - damage.places.start) as usize;
         let is_ours = |place: &QueuePlace<'_>| (place.topic, place.queue_id) == (queue.topic(), queue.id());
         let mut found: Vec<(u64, Span, i64)> = Vec::new();

@@ -12,7 +12,8 @@ use crate::fold::{Fold, Follower, Key, QueuePlace, whole_at};
 use crate::queue_log::{ConsumeQueue, Span, Unit};
 
 impl RecordBatch {
-    /// The first difference among the records from number `from` on that have landed. Allocates only if there is one.
+    /// The first difference among the records from number `from` on that have landed. Allocates if there is one, and for
+    /// a batch that is compressed.
     pub(crate) fn difference(&self, from: usize, fold: Fold<'_>) -> Option<String> {
         let mut landed = self.entries.iter().zip(&self.landed).skip(from);
         landed.find_map(|(entry, landed)| {
