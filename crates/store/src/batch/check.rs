@@ -79,7 +79,7 @@ impl Follower<'_> for Said<'_> {
         let tags = match entry.tags {
             TagsCode::DeliverAfterMs(_) if !self.states_delay => place.unit.tags,
             // By the time in the record: the clock of the append may have been set back below it.
-            tags => tags.at(TimeMs(landed.store_timestamp)),
+            tags @ (TagsCode::Code(_) | TagsCode::DeliverAfterMs(_)) => tags.at(TimeMs(landed.store_timestamp)),
         };
         let span = Span { unit: Unit { at: landed.at, size: (landed.end.0 - landed.at.0) as u32, tags }, base, count };
         let said = (queue.topic(), queue.id(), span, is_batch, landed.store_timestamp);
