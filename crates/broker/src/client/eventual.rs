@@ -12,11 +12,14 @@ use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::static_topic::replies::{Asking, answer_later};
 
+/// A read that may wait for the disk.
+pub(crate) type Look<T> = Box<dyn FnOnce(&Store) -> Result<T, Refusal> + Send>;
+
 /// The outcome of an order, or the step that is left.
 pub(crate) enum Eventual<T> {
     Now(T),
-    /// A read that may wait for the disk. It runs on a cold-read thread.
-    OnDisk(Box<dyn FnOnce(&Store) -> Result<T, Refusal> + Send>),
+    /// Runs on a cold-read thread.
+    OnDisk(Look<T>),
     /// Other brokers of a static topic have to be asked.
     Elsewhere(Asking<T>),
 }
