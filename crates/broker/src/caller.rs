@@ -184,7 +184,7 @@ impl Caller {
         self.asked
     }
 
-    /// A filter has taken so many steps on this task.
+    /// Counts the steps that a filter has taken on this task.
     pub(crate) fn took(&mut self, steps: u64) {
         self.steps = self.steps.saturating_add(steps);
     }

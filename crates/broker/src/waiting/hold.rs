@@ -116,7 +116,7 @@ impl Drop for Aside {
     }
 }
 
-/// Counts so many parked pulls less. A count below 0 would refuse every pull from then on.
+/// Takes `count` parked pulls off the count. Below 0 it would refuse every pull.
 fn leave(parked: &AtomicUsize, count: usize) {
     let before = parked.fetch_sub(count, Ordering::Relaxed);
     invariant::not_below("pulls that are counted as parked", count as u64, before as u64);

@@ -22,7 +22,7 @@ pub(super) struct Shared {
     pub(super) options: QueueLogOptions,
     pub(super) descriptors: Descriptors,
     pub(super) next_number: AtomicU64,
-    /// Whoever changes files of queues holds it, across system calls: one at a time, and no request ever.
+    /// A thread that changes files of queues holds it, across system calls. No request takes it.
     pub(super) maintenance: Mutex<()>,
     /// Guards the queues that the next flush visits: those with units to write or memory to give back. Innermost.
     pub(super) listed: Mutex<Vec<Arc<ConsumeQueue>>>,
@@ -39,7 +39,7 @@ pub(super) struct Shared {
     /// So many bytes of units that are not written call for a flush. Relaxed: a hint.
     pub(super) ring_at: AtomicU64,
     pub(super) bell: Bell,
-    /// See `ends.rs`. Relaxed: whoever reads it has just flushed, under the maintenance lock.
+    /// See `ends.rs`. Relaxed: its readers have just flushed, under the maintenance lock.
     pub(super) counted_ends: AtomicU64,
     /// Below which log offset it counts.
     pub(super) counted_below: AtomicU64,
