@@ -16,11 +16,12 @@ use store::Store;
 
 use crate::beside::Beside;
 use crate::client_handle::ClientHandle;
+use crate::config_files::ConfigFiles;
 use crate::delay::Delay;
-use crate::exchange::Exchange;
 use crate::ids::Ids;
 use crate::limits::Limits;
 use crate::lite::Lite;
+use crate::oneway_refusals::OnewayRefusals;
 use crate::pop::Pops;
 use crate::state::clients::Clients;
 use crate::state::cold_limits::ColdLimits;
@@ -38,11 +39,10 @@ use crate::state::routes::Routes;
 use crate::state::stats::Stats;
 use crate::state::topics::Topics;
 use crate::static_topic::forward::Forward;
-use crate::static_topic::order::Order;
+use crate::static_topic::order::CommitsUnderWay;
 use crate::tasks::Tasks;
 use crate::timer::Timers;
 use crate::transaction::Transactions;
-use crate::unheard::Unheard;
 use crate::unreadable::Unreadable;
 use crate::waiting::hold::Hold;
 use crate::write::acknowledgements::Acknowledgements;
@@ -77,21 +77,21 @@ pub struct Broker {
     pub(crate) lite: Arc<Lite<ClientHandle>>,
     pub(crate) stats: Stats,
     pub(crate) configuration: Configuration,
-    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) config_files: Arc<ConfigFiles>,
     pub(crate) standing: Standing,
     pub(crate) registry: Arc<Registry>,
     pub(crate) routes: Arc<Routes>,
     pub(crate) placement: Placement,
     pub(crate) forward: Arc<Forward>,
     /// The order of commits in logical queues.
-    pub(crate) commits: Arc<Order>,
+    pub(crate) commits: Arc<CommitsUnderWay>,
     /// `brokerIP2:haListenPort`, told to name servers.
     pub(crate) ha_address: String,
     pub(crate) limits: Limits,
     pub(crate) unreadable: Unreadable,
     /// It was said that the device does not tell what is still needed. Relaxed: it stands alone.
     pub(crate) has_told_of_unknown_needs: AtomicBool,
-    pub(crate) unheard: Unheard,
+    pub(crate) oneway_refusals: OnewayRefusals,
     pub(crate) cold_limits: ColdLimits,
     /// Where the log ended when this process began to serve it.
     pub(crate) log_end_at_start: LogOffset,
@@ -113,7 +113,7 @@ impl Broker {
     }
 
     /// Lets request 28 show what requests hold, and how many connections there are. For whoever opens the ports.
-    pub fn show(&self, budget: Arc<Budget>, places: Arc<net::Places>) {
+    pub fn show(&self, budget: Arc<Budget>, places: Arc<net::ConnectionSlots>) {
         self.limits.show(budget, places);
     }
 

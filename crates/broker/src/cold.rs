@@ -12,7 +12,7 @@ use crate::broker::Broker;
 use crate::inbox::{Errand, Inbox};
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
-use crate::state::want::At;
+use crate::state::message_filter::At;
 
 /// A position that a request names; none if it is before the log.
 pub(crate) fn log_offset(offset: i64) -> Option<LogOffset> {

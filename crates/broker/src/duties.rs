@@ -20,11 +20,12 @@ use store::{Store, StoreError};
 use crate::beside::{self, Beside};
 use crate::broker::Broker;
 use crate::client::register;
+use crate::config_files::{ConfigFiles, ConfigFilesError, When};
 use crate::delay::{self, Delay};
-use crate::exchange::{Exchange, ExchangeError, When};
 use crate::ids::Ids;
 use crate::limits::Limits;
 use crate::lite::{self, Lite};
+use crate::oneway_refusals::OnewayRefusals;
 use crate::pop::{self, Pops};
 use crate::refusal::Refusal;
 use crate::state::clients::Clients;
@@ -47,12 +48,11 @@ use crate::static_topic::forward::Forward;
 use crate::tasks::{Stop, Tasks};
 use crate::timer::{self, Timers};
 use crate::transaction::{self, Transactions};
-use crate::unheard::Unheard;
 use crate::unreadable::Unreadable;
 use crate::waiting::hold::Hold;
 use crate::write::acknowledgements::acknowledge;
 use crate::write::placement;
-use crate::{protect, tables, upkeep};
+use crate::{housekeeping, retention_floor, tables};
 
 /// Longer than a batch of delayed messages waits for room in the log.
 const LAST_DELIVERY: Duration = Duration::from_secs(10);
@@ -92,7 +92,7 @@ pub enum StartError {
     Store(#[from] StoreError),
     /// RocketMQ's JSON files.
     #[error(transparent)]
-    Exchange(#[from] ExchangeError),
+    Exchange(#[from] ConfigFilesError),
     /// A setting.
     #[error("{0}")]
     Setting(String),
@@ -193,10 +193,10 @@ const DUTIES: &[Duty] = &[
         run: |broker, stop| Box::pin(transaction::ask(broker, stop)),
     },
     duty("requests beside", ALL, Ends::WithRequests, |broker, stop| Box::pin(beside::serve(broker, stop))),
-    duty("offsets", DELIVERING, Ends::Last, |broker, stop| Box::pin(upkeep::keep_offsets(broker, stop))),
-    duty("throughput", ALL, Ends::Last, |broker, stop| Box::pin(upkeep::watch_throughput(broker, stop))),
-    duty("housekeeping", ALL, Ends::Last, |broker, stop| Box::pin(upkeep::keep_house(broker, stop))),
-    duty("configuration files", ALL, Ends::Last, |broker, stop| Box::pin(upkeep::keep_files(broker, stop))),
+    duty("offsets", DELIVERING, Ends::Last, |broker, stop| Box::pin(housekeeping::keep_offsets(broker, stop))),
+    duty("throughput", ALL, Ends::Last, |broker, stop| Box::pin(housekeeping::watch_throughput(broker, stop))),
+    duty("housekeeping", ALL, Ends::Last, |broker, stop| Box::pin(housekeeping::keep_house(broker, stop))),
+    duty("configuration files", ALL, Ends::Last, |broker, stop| Box::pin(housekeeping::keep_files(broker, stop))),
     duty("lite topics", MASTER, Ends::Last, |broker, stop| Box::pin(lite::keep(broker, stop))),
     duty("events of lite topics", DELIVERING, Ends::Last, |broker, stop| Box::pin(lite::dispatch(broker, stop))),
     duty("mappings of static topics", MASTER, Ends::Last, |broker, stop| Box::pin(clean::keep(broker, stop))),
@@ -214,7 +214,7 @@ impl Broker {
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
         broker.begin_duties().await?;
         // Behind what is loaded: files of the log that a scan reads stay.
-        protect::begin(&broker);
+        retention_floor::begin(&broker);
         Ok(broker)
     }
 
@@ -253,8 +253,8 @@ impl Broker {
         after_loss::cut(&broker);
         rows::put(&broker.store, &broker.offsets);
         broker.store.journal().written().reached(broker.store.journal().position()).await;
-        broker.exchange.export(&broker, When::Changed).await?;
-        Ok(broker.exchange.export_timer_counts(&broker).await?)
+        broker.config_files.export(&broker, When::Changed).await?;
+        Ok(broker.config_files.export_timer_counts(&broker).await?)
     }
 
     /// What the journal and `config/*.json` say, without a task.
@@ -304,7 +304,7 @@ impl Broker {
             order_locks: OrderLocks::new(settings.rebalance_lock_max_live_time, clock.clone()),
             stats: Stats::new(clock.clone(), store.has_light_queues() && !settings.enable_lmq_stats),
             configuration: Configuration::new(configuration, config_file),
-            exchange: Arc::new(Exchange::load(config_folder, &store)),
+            config_files: Arc::new(ConfigFiles::load(config_folder, &store)),
             forward: Arc::new(Forward::new(Arc::clone(&registry), clock.clone())),
             commits: Arc::default(),
             standing: Standing::of(&settings),
@@ -315,7 +315,7 @@ impl Broker {
             limits: Limits::default(),
             unreadable: Unreadable::default(),
             has_told_of_unknown_needs: AtomicBool::new(false),
-            unheard: Unheard::default(),
+            oneway_refusals: OnewayRefusals::default(),
             cold_limits: ColdLimits::default(),
             log_end_at_start: store.end(),
             repeats: Repeats::new(settings.repeated_send_window_millis, settings.repeated_sends_max),
@@ -336,7 +336,7 @@ impl Broker {
             acknowledgements: Arc::default(),
         });
         broker.attach_tables();
-        for sentence in broker.exchange.import(&broker)? {
+        for sentence in broker.config_files.import(&broker)? {
             tracing::info!("{sentence}");
         }
         for sentence in names.found(&broker.topics) {
@@ -356,7 +356,7 @@ impl Broker {
             journal.attach(tables::TIMERS, Arc::clone(timers) as Arc<dyn Table>);
         }
         pop::attach(journal, &self.pops);
-        upkeep::attach(self);
+        housekeeping::attach(self);
     }
 
     /// Leaves the name servers, while everybody is served on. `stop` does it if nobody did.
@@ -367,7 +367,7 @@ impl Broker {
     /// Stops the tasks, answers what is parked, and writes down how far delayed delivery got.
     /// Listeners stop before. An error if `config/*.json` could not be written as the journal has
     /// them; all else is done then, too.
-    pub async fn stop(&self) -> Result<(), ExchangeError> {
+    pub async fn stop(&self) -> Result<(), ConfigFilesError> {
         self.end_duties().await;
         match tokio::time::timeout(LAST_DELIVERY, pop::hand_over(self)).await {
             Ok(Ok(())) => {}
@@ -376,7 +376,7 @@ impl Broker {
             }
             Err(_) => tracing::warn!("handing over leases does not end, going on without; the journal holds them"),
         }
-        upkeep::finish(self).await
+        housekeeping::finish(self).await
     }
 }
 
@@ -410,7 +410,7 @@ mod tests {
         };
         assert_eq!(with("tasks.run("), ["duties"]);
         // `beside/mod.rs` and `register.rs` share a duty among several tasks, which end with it.
-        assert_eq!(with("vital("), ["mod", "register", "tasks", "vital"]);
+        assert_eq!(with("run_critical("), ["critical", "mod", "register", "tasks"]);
         let names: BTreeSet<&str> = DUTIES.iter().map(|duty| duty.name).collect();
         assert_eq!(names.len(), DUTIES.len(), "two of one name");
     }

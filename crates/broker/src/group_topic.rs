@@ -5,32 +5,32 @@ use std::sync::Arc;
 
 /// A group and a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct GroupTopic {
     pub(crate) group: Arc<str>,
     pub(crate) topic: Arc<str>,
 }
 
 /// The same, borrowed, so that a look-up allocates nothing.
-pub(crate) struct KeyRef<'a> {
+pub(crate) struct GroupTopicRef<'a> {
     pub(crate) group: &'a str,
     pub(crate) topic: &'a str,
 }
 
-impl Hash for Key {
+impl Hash for GroupTopic {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        KeyRef { group: &self.group, topic: &self.topic }.hash(state);
+        GroupTopicRef { group: &self.group, topic: &self.topic }.hash(state);
     }
 }
 
-impl Hash for KeyRef<'_> {
+impl Hash for GroupTopicRef<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.group.hash(state);
         self.topic.hash(state);
     }
 }
 
-impl papaya::Equivalent<Key> for KeyRef<'_> {
-    fn equivalent(&self, key: &Key) -> bool {
+impl papaya::Equivalent<GroupTopic> for GroupTopicRef<'_> {
+    fn equivalent(&self, key: &GroupTopic) -> bool {
         *self.group == *key.group && *self.topic == *key.topic
     }
 }

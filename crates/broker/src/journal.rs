@@ -60,8 +60,8 @@ pub(crate) fn figures(broker: &Broker) -> [Figure; 27] {
             "Snapshots that failed, and are tried again later each time",
         ),
         count("journalMaintenanceBytes", stats.maintenance_bytes, "Bytes of snapshots and of heads of files"),
-        count("configurationBytes", broker.exchange.written(), "Bytes of config/*.json written, each time whole"),
-        count("configurationUnpaidBytes", broker.exchange.unpaid(), "Of these, what was due before it was paid"),
+        count("configurationBytes", broker.config_files.written(), "Bytes of config/*.json written, each time whole"),
+        count("configurationUnpaidBytes", broker.config_files.unpaid(), "Of these, what was due before it was paid"),
         now(
             "journalUnpaidMillis",
             broker.store_settings.load().journal_unpaid_millis,

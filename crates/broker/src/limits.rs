@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use net::{Budget, Held, ListenerTag, PlaceFigures, Places};
+use net::{Budget, ConnectionSlots, Held, ListenerTag, PlaceFigures};
 
 use crate::beside;
 use crate::broker::Broker;
@@ -27,7 +27,7 @@ pub(crate) struct Limits {
     full_since_ms: AtomicU64,
     parts_peak: AtomicUsize,
     budget: OnceLock<Arc<Budget>>,
-    places: OnceLock<Arc<Places>>,
+    places: OnceLock<Arc<ConnectionSlots>>,
 }
 
 impl Limits {
@@ -109,7 +109,7 @@ impl Limits {
         })
     }
 
-    pub(crate) fn show(&self, budget: Arc<Budget>, places: Arc<Places>) {
+    pub(crate) fn show(&self, budget: Arc<Budget>, places: Arc<ConnectionSlots>) {
         // The first stays: a broker has one set of ports.
         let _ = self.budget.set(budget);
         let _ = self.places.set(places);

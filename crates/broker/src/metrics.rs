@@ -7,7 +7,7 @@ mod groups;
 mod traffic;
 
 use env::TimeMs;
-use exposition::{Exposition, Kind};
+use exposition::{Exposition, MetricKind};
 use store::MemoryFigures;
 
 use crate::broker::Broker;
@@ -50,11 +50,11 @@ impl Broker {
         ];
         common.extend(options.labels.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         let mut page = Exposition::new(&common, options.label_sets_max);
-        page.metric("rocketmq_broker_permission", Kind::Gauge, "Read 4, write 2");
+        page.metric("rocketmq_broker_permission", MetricKind::Gauge, "Read 4, write 2");
         page.value(&[], settings.broker_permission);
-        page.metric("rocketmq_topic_number", Kind::Gauge, "Topics");
+        page.metric("rocketmq_topic_number", MetricKind::Gauge, "Topics");
         page.value(&[], self.topics.all().len());
-        page.metric("rocketmq_consumer_group_number", Kind::Gauge, "Consumer groups");
+        page.metric("rocketmq_consumer_group_number", MetricKind::Gauge, "Consumer groups");
         page.value(&[], self.groups.len());
         traffic::show(self, &mut page);
         groups::show_clients(self, &mut page);
@@ -65,20 +65,20 @@ impl Broker {
             shares(&memory, &mut page);
         }
         journal(self, &mut page);
-        page.metric("gantry_waited_seconds_total", Kind::Counter, "What was waited for, of all who did together");
+        page.metric("gantry_waited_seconds_total", MetricKind::Counter, "What was waited for, of all who did together");
         for (cause, waited) in Cause::ALL.into_iter().zip(self.waited()) {
             page.value(&[("cause", cause.name())], waited.as_secs_f64());
         }
         let damaged =
             "Reads that met a message that was not what was stored, each time that somebody would have got it";
-        page.metric("gantry_damaged_messages_total", Kind::Counter, damaged);
+        page.metric("gantry_damaged_messages_total", MetricKind::Counter, damaged);
         page.value(&[], self.store.damaged_messages());
         let units = "Units of consume queues that were not what the log says, and were looked for in it";
-        page.metric("gantry_damaged_units_total", Kind::Counter, units);
+        page.metric("gantry_damaged_units_total", MetricKind::Counter, units);
         page.value(&[], self.store.damaged_units());
         page.metric(
             "gantry_unreadable_messages",
-            Kind::Gauge,
+            MetricKind::Gauge,
             "Messages that wait for something and that the device does not give",
         );
         for (waits_for, count) in self.unreadable.all() {
@@ -86,23 +86,23 @@ impl Broker {
         }
         page.metric(
             "gantry_oneway_refused_total",
-            Kind::Counter,
+            MetricKind::Counter,
             "One-way sends that were refused, which their producers are not told",
         );
-        for (code, count) in self.unheard.all() {
+        for (code, count) in self.oneway_refusals.all() {
             page.value(&[("response_code", &code.to_string())], count);
         }
         let moved = "Reads of groups that asked where their queue has nothing, and were told where to go on";
-        page.metric("gantry_offsets_moved_total", Kind::Counter, moved);
+        page.metric("gantry_offsets_moved_total", MetricKind::Counter, moved);
         for (reason, count) in self.offsets.moves() {
             page.value(&[("reason", reason)], count);
         }
-        page.metric("gantry_major_faults_total", Kind::Counter, "Page faults that waited for a device");
+        page.metric("gantry_major_faults_total", MetricKind::Counter, "Page faults that waited for a device");
         page.value(&[("threads", "all")], process.major_faults);
         page.value(&[("threads", "network")], process.network_major_faults);
         for (name, figure) in crate::limits::figures(self) {
             if let Ok(number) = figure.parse::<u64>() {
-                page.metric(&format!("gantry_{}", snake(name)), Kind::Gauge, name);
+                page.metric(&format!("gantry_{}", snake(name)), MetricKind::Gauge, name);
                 page.value(&[], number);
             }
         }
@@ -117,17 +117,25 @@ fn is(yes: bool) -> &'static str {
 fn storage(broker: &Broker, page: &mut Exposition) {
     let store = &broker.store;
     let (min, end) = (store.min_offset().0, store.end().0);
-    page.metric("rocketmq_storage_size_bytes", Kind::Gauge, "Bytes of the log");
+    page.metric("rocketmq_storage_size_bytes", MetricKind::Gauge, "Bytes of the log");
     page.value(&STORAGE, end - min);
-    page.metric("rocketmq_storage_flush_behind_bytes", Kind::Gauge, "Bytes of the log that are not on the device");
+    page.metric(
+        "rocketmq_storage_flush_behind_bytes",
+        MetricKind::Gauge,
+        "Bytes of the log that are not on the device",
+    );
     page.value(&STORAGE, end.saturating_sub(store.flushed().get()));
     page.metric(
         "rocketmq_storage_dispatch_behind_bytes",
-        Kind::Gauge,
+        MetricKind::Gauge,
         "Bytes of the log that are not in the key index",
     );
     page.value(&STORAGE, store.index_behind());
-    page.metric("rocketmq_storage_message_reserve_time_milliseconds", Kind::Gauge, "Age of the oldest message in ms");
+    page.metric(
+        "rocketmq_storage_message_reserve_time_milliseconds",
+        MetricKind::Gauge,
+        "Age of the oldest message in ms",
+    );
     // One that cannot be read has no age.
     if let Ok(Some(stored)) = store.about_record_cold(store.min_offset(), |oldest| oldest.store_timestamp()) {
         page.value(&STORAGE, broker.clock.now().since(TimeMs(stored)).max(0));
@@ -136,18 +144,18 @@ fn storage(broker: &Broker, page: &mut Exposition) {
 
 fn journal(broker: &Broker, page: &mut Exposition) {
     for figure in crate::journal::figures(broker) {
-        let (kind, end) = if figure.is_count { (Kind::Counter, "_total") } else { (Kind::Gauge, "") };
+        let (kind, end) = if figure.is_count { (MetricKind::Counter, "_total") } else { (MetricKind::Gauge, "") };
         page.metric(&format!("gantry_{}{end}", snake(figure.name)), kind, figure.about);
         page.value(&[], figure.value);
     }
 }
 
 fn shares(memory: &MemoryFigures, page: &mut Exposition) {
-    page.metric("gantry_memory_limit_bytes", Kind::Gauge, "memoryLimit, or what was found for it");
+    page.metric("gantry_memory_limit_bytes", MetricKind::Gauge, "memoryLimit, or what was found for it");
     page.value(&[], memory.limit);
-    page.metric("gantry_memory_occupied_bytes", Kind::Gauge, "What is occupied of it");
+    page.metric("gantry_memory_occupied_bytes", MetricKind::Gauge, "What is occupied of it");
     page.value(&[], memory.occupied());
-    page.metric("gantry_memory_bytes", Kind::Gauge, "What each part occupies");
+    page.metric("gantry_memory_bytes", MetricKind::Gauge, "What each part occupies");
     let parts = [
         ("heap", memory.heap),
         ("program", memory.program),
@@ -159,7 +167,7 @@ fn shares(memory: &MemoryFigures, page: &mut Exposition) {
     for (part, bytes) in parts {
         page.value(&[("part", part)], bytes);
     }
-    page.metric("gantry_memory_share_bytes", Kind::Gauge, "What each part may occupy");
+    page.metric("gantry_memory_share_bytes", MetricKind::Gauge, "What each part may occupy");
     let parts = [
         ("log", memory.log_share),
         ("hot", memory.hot_share),
@@ -169,27 +177,39 @@ fn shares(memory: &MemoryFigures, page: &mut Exposition) {
     for (part, bytes) in parts {
         page.value(&[("part", part)], bytes);
     }
-    page.metric("gantry_cold_copies_bytes", Kind::Gauge, "Copies of messages that their readers have not taken yet");
+    page.metric(
+        "gantry_cold_copies_bytes",
+        MetricKind::Gauge,
+        "Copies of messages that their readers have not taken yet",
+    );
     page.value(&[], memory.copied);
-    page.metric("gantry_cold_copies_max_bytes", Kind::Gauge, "What such copies may hold together");
+    page.metric("gantry_cold_copies_max_bytes", MetricKind::Gauge, "What such copies may hold together");
     page.value(&[], memory.copied_max);
-    page.metric("gantry_cold_reads_without_copy_total", Kind::Counter, "Reads that found no room for a copy");
+    page.metric("gantry_cold_reads_without_copy_total", MetricKind::Counter, "Reads that found no room for a copy");
     page.value(&[], memory.uncopied);
-    page.metric("gantry_mapped_bytes", Kind::Gauge, "Pages of files in the page table, the program's own among them");
+    page.metric(
+        "gantry_mapped_bytes",
+        MetricKind::Gauge,
+        "Pages of files in the page table, the program's own among them",
+    );
     page.value(&[], memory.mapped);
     // Old kernels do not say: then there is no such metric, since 0 would be a figure.
     if let Some(dirty) = memory.dirty {
         let about = "Changed pages of the log, those made ready ahead among them";
-        page.metric("gantry_log_dirty_bytes", Kind::Gauge, about);
+        page.metric("gantry_log_dirty_bytes", MetricKind::Gauge, about);
         page.value(&[], dirty);
     }
     if let Some(writeback) = memory.writeback {
-        page.metric("gantry_log_writeback_bytes", Kind::Gauge, "Pages of the log on their way to the device");
+        page.metric("gantry_log_writeback_bytes", MetricKind::Gauge, "Pages of the log on their way to the device");
         page.value(&[], writeback);
     }
-    page.metric("gantry_log_write_back_lag_bytes", Kind::Gauge, "Bytes appended that are not on the device");
+    page.metric("gantry_log_write_back_lag_bytes", MetricKind::Gauge, "Bytes appended that are not on the device");
     page.value(&[], memory.write_back_lag);
-    page.metric("gantry_log_dropped_bytes_total", Kind::Counter, "Bytes of the log that were dropped from memory");
+    page.metric(
+        "gantry_log_dropped_bytes_total",
+        MetricKind::Counter,
+        "Bytes of the log that were dropped from memory",
+    );
     page.value(&[], memory.dropped);
 }
 

@@ -7,8 +7,8 @@ use net::ReplyTo;
 
 use crate::refusal::Refusal;
 use crate::state::groups::Group;
+use crate::state::message_filter::MessageFilter;
 use crate::state::topics::Topic;
-use crate::state::want::Want;
 use crate::waiting::hold::{Aside, Lane, Slot};
 
 /// A request that waits.
@@ -34,7 +34,7 @@ pub(crate) struct PullOrder {
     pub(crate) count_max: i32,
     pub(crate) bytes_max: Option<i32>,
     /// `None`: everything.
-    pub(crate) filter: Option<Arc<Want>>,
+    pub(crate) filter: Option<Arc<MessageFilter>>,
 }
 
 /// What a client asked for when it asked for a logical queue.
@@ -74,13 +74,13 @@ const PLACES_KEPT: usize = 64;
 
 /// Things under numbers, which are used again. The limits on parked requests bound it.
 pub(crate) struct Slots<T> {
-    places: Vec<Place<T>>,
+    places: Vec<SlotState<T>>,
     /// The first of those that are free.
     free: Option<u32>,
     held: usize,
 }
 
-enum Place<T> {
+enum SlotState<T> {
     Held(T),
     /// And the next free one.
     Free(Option<u32>),
@@ -95,7 +95,7 @@ impl<T> Slots<T> {
         self.held += 1;
         let free = self.free.and_then(|number| Some((number, self.places.get_mut(number as usize)?)));
         if let Some((number, place)) = free {
-            if let Place::Free(next) = std::mem::replace(place, Place::Held(thing)) {
+            if let SlotState::Free(next) = std::mem::replace(place, SlotState::Held(thing)) {
                 self.free = next;
             }
             return Slot(number);
@@ -104,14 +104,14 @@ impl<T> Slots<T> {
             // Most connections wait for one thing.
             self.places.reserve_exact(1);
         }
-        self.places.push(Place::Held(thing));
+        self.places.push(SlotState::Held(thing));
         Slot(self.places.len() as u32 - 1)
     }
 
     /// Takes what lies there, if anything does.
     pub(crate) fn take(&mut self, slot: Slot) -> Option<T> {
-        let place = self.places.get_mut(slot.0 as usize).filter(|place| matches!(place, Place::Held(_)))?;
-        let Place::Held(thing) = std::mem::replace(place, Place::Free(self.free)) else { return None };
+        let place = self.places.get_mut(slot.0 as usize).filter(|place| matches!(place, SlotState::Held(_)))?;
+        let SlotState::Held(thing) = std::mem::replace(place, SlotState::Free(self.free)) else { return None };
         self.free = Some(slot.0);
         self.held -= 1;
         if self.held < self.places.len() / 4 && self.places.len() > PLACES_KEPT {
@@ -123,7 +123,7 @@ impl<T> Slots<T> {
     /// Gives back the free places behind the last one that is held: one parked request need not
     /// keep the memory of a hundred thousand.
     fn shrink(&mut self) {
-        let last = self.places.iter().rposition(|place| matches!(place, Place::Held(_)));
+        let last = self.places.iter().rposition(|place| matches!(place, SlotState::Held(_)));
         let count = last.map_or(0, |last| last + 1);
         // A place that is held far behind keeps the others; it is looked for again once as many
         // more are free.
@@ -134,8 +134,8 @@ impl<T> Slots<T> {
         self.places.shrink_to_fit();
         self.free = None;
         for (number, place) in (0..).zip(&mut self.places) {
-            if matches!(place, Place::Free(_)) {
-                *place = Place::Free(self.free);
+            if matches!(place, SlotState::Free(_)) {
+                *place = SlotState::Free(self.free);
                 self.free = Some(number);
             }
         }

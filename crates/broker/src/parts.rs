@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 
 /// A request with several sends, and what has become of them so far.
 #[derive(Debug)]
-pub(crate) struct Together {
+pub(crate) struct MultiSend {
     reply_to: ReplyTo,
     /// Guards the answers; held while one is written.
     answers: Mutex<Answers>,
@@ -29,7 +29,7 @@ struct Answers {
 /// One of the sends of a request, which somebody will answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    of: Arc<Together>,
+    of: Arc<MultiSend>,
     number: usize,
 }
 
@@ -42,14 +42,14 @@ pub(crate) struct Stored<'a> {
     pub(crate) recall_handle: Option<&'a str>,
 }
 
-impl Together {
+impl MultiSend {
     /// The answers of so many parts, behind what they have in common.
-    pub(crate) fn new(reply_to: ReplyTo, body: Vec<u8>, missing: usize) -> Arc<Together> {
-        Arc::new(Together { reply_to, answers: Mutex::new(Answers { body, missing }) })
+    pub(crate) fn new(reply_to: ReplyTo, body: Vec<u8>, missing: usize) -> Arc<MultiSend> {
+        Arc::new(MultiSend { reply_to, answers: Mutex::new(Answers { body, missing }) })
     }
 
     /// One of the parts.
-    pub(crate) fn part(self: &Arc<Together>, number: usize) -> Part {
+    pub(crate) fn part(self: &Arc<MultiSend>, number: usize) -> Part {
         Part { of: Arc::clone(self), number }
     }
 }

@@ -51,7 +51,7 @@ impl Schedule {
     /// A level goes on at this offset.
     pub(crate) fn skip_to(&mut self, level: usize, next: u64) {
         let before = self.levels[level].next;
-        // The task is vital: this ends the process, before the journal hears of it.
+        // The task is critical: this ends the process, before the journal hears of it.
         assert!(next >= before, "delay level {level} goes on at {next}, and had come to {before}");
         self.levels[level].next = next;
         self.levels[level].head = Head::Unknown;

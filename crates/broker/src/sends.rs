@@ -33,7 +33,7 @@ const GATHERED_BYTES_MAX: usize = 4 << 20;
 const GATHERED_RECORDS_MAX: usize = 4096;
 /// What a receipt is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ReceiptKind {
     /// One message.
     Send,
     /// One message that waits for its time: its text is the unique key, a line break and the handle
@@ -57,7 +57,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Receipt {
     pub(crate) reply_to: ReplyTo,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ReceiptKind,
     /// For the answer.
     pub(crate) queue_id: i32,
     /// Which records of the batch.
@@ -209,34 +209,39 @@ impl Receipts {
     ) {
         let records = &landed[receipt.records.clone()];
         let text = self.text(&receipt.text);
-        if receipt.kind == Kind::Recall && !answer.is_stored {
+        if receipt.kind == ReceiptKind::Recall && !answer.is_stored {
             let late = Refusal::new(answer.code, answer.remark.unwrap_or_default());
             return self.refuse(receipt, &late, answer.settings, out);
         }
-        if receipt.kind == Kind::Recall {
+        if receipt.kind == ReceiptKind::Recall {
             // Stored is taken back, also when the device is late with it.
             let reply = (RecallMessageReply { msg_id: text }, recall_extra(answer.settings));
             out.reply(receipt.reply_to, ResponseCode::Success, None, &reply, &[]);
             return;
         }
-        let (text, recall_handle) = match text.split_once('\n').filter(|_| receipt.kind == Kind::Timer) {
+        let (text, recall_handle) = match text.split_once('\n').filter(|_| receipt.kind == ReceiptKind::Timer) {
             Some((uniq_key, handle)) => (uniq_key, Some(handle)),
             None => (text, None),
         };
-        let (Some(first), Kind::Send | Kind::Timer | Kind::Batch | Kind::InnerBatch | Kind::Reply) =
-            (records.first(), receipt.kind)
+        let (
+            Some(first),
+            ReceiptKind::Send | ReceiptKind::Timer | ReceiptKind::Batch | ReceiptKind::InnerBatch | ReceiptKind::Reply,
+        ) = (records.first(), receipt.kind)
         else {
             out.reply(receipt.reply_to, answer.code, answer.remark, &(), &[]);
             return;
         };
         let (code, remark, uniq_key) = match receipt.kind {
-            Kind::Reply => {
+            ReceiptKind::Reply => {
                 let (code, remark) = outcome(text);
                 (code, remark, None)
             }
-            Kind::Send | Kind::Timer | Kind::Batch | Kind::InnerBatch | Kind::Plain | Kind::Recall => {
-                (answer.code, answer.remark, (!text.is_empty()).then_some(text))
-            }
+            ReceiptKind::Send
+            | ReceiptKind::Timer
+            | ReceiptKind::Batch
+            | ReceiptKind::InnerBatch
+            | ReceiptKind::Plain
+            | ReceiptKind::Recall => (answer.code, answer.remark, (!text.is_empty()).then_some(text)),
         };
         if let Some(part) = &receipt.part {
             let (queue_id, queue_offset) = self.place_of(receipt, first);
@@ -252,7 +257,7 @@ impl Receipts {
             queue_id,
             queue_offset,
             transaction_id: uniq_key,
-            batch_uniq_id: uniq_key.filter(|_| receipt.kind == Kind::InnerBatch),
+            batch_uniq_id: uniq_key.filter(|_| receipt.kind == ReceiptKind::InnerBatch),
             recall_handle,
         };
         out.reply(receipt.reply_to, code, remark, &(reply, reply_extra(answer.settings)), &[]);
@@ -265,16 +270,20 @@ impl Receipts {
             return;
         }
         match receipt.kind {
-            Kind::Reply => {
+            ReceiptKind::Reply => {
                 let (code, remark) = outcome(self.text(&receipt.text));
                 let place = nowhere(receipt.queue_id);
                 out.reply(receipt.reply_to, code, remark, &(place, reply_extra(settings)), &[]);
             }
-            Kind::Recall => {
+            ReceiptKind::Recall => {
                 let remark = format!("recall failed, execute error: {}", refusal.remark);
                 out.reply(receipt.reply_to, ResponseCode::SystemError, Some(&remark), &recall_extra(settings), &[]);
             }
-            Kind::Send | Kind::Timer | Kind::Batch | Kind::InnerBatch | Kind::Plain => {
+            ReceiptKind::Send
+            | ReceiptKind::Timer
+            | ReceiptKind::Batch
+            | ReceiptKind::InnerBatch
+            | ReceiptKind::Plain => {
                 out.reply(receipt.reply_to, refusal.code, Some(&refusal.remark), &reply_extra(settings), &[]);
             }
         }

@@ -10,7 +10,7 @@ use protocol::requests_of;
 use tokio::time::Instant;
 
 use crate::broker::Broker;
-use crate::client::{assignment, heartbeat, offsets, order_lock, pull, query, reply, retry, send, together, view};
+use crate::client::{assignment, heartbeat, multi_send, offsets, order_lock, pull, query, reply, retry, send, view};
 use crate::client_handle::Work;
 use crate::inbox::Errand;
 use crate::parked::Parked;
@@ -43,7 +43,7 @@ impl Broker {
                         append::append(self, session, out).await;
                     }
                 }
-                Gathers::Sends => together::gather(self, session, &request, out).await,
+                Gathers::Sends => multi_send::gather(self, session, &request, out).await,
                 Gathers::Recall => {
                     if let Err(refusal) = timer::recall(self, session, &request) {
                         send::refuse(self, &request, &refusal, out);

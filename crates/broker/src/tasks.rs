@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::vital::vital;
+use crate::critical::run_critical;
 
 /// Says to a task that it has to end.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl Tasks {
             return;
         }
         let (stop, asked) = watch::channel(false);
-        let task = tokio::spawn(vital(name, task(Stop(asked))));
+        let task = tokio::spawn(run_critical(name, task(Stop(asked))));
         running.insert(name, Running { stop, task });
     }
 

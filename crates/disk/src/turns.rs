@@ -24,11 +24,11 @@ const TURNS_MAX: usize = 20_000;
 const LAST_TURNS_MAX: usize = 100_000;
 
 thread_local! {
-    static PLACE: RefCell<Option<Place>> = const { RefCell::new(None) };
+    static PLACE: RefCell<Option<ThreadSeat>> = const { RefCell::new(None) };
 }
 
 #[derive(Clone)]
-struct Place {
+struct ThreadSeat {
     table: Arc<Table>,
     /// None: the thread in charge.
     seat: Option<Arc<Seat>>,
@@ -57,12 +57,12 @@ struct Ended;
 /// A thread that takes turns.
 struct Seat {
     name: String,
-    turn: Mutex<Turn>,
+    turn: Mutex<SeatTurn>,
     changed: Condvar,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum SeatTurn {
     Waits,
     Runs,
     Over,
@@ -77,7 +77,7 @@ pub struct Turns {
 /// As long as this lives, its thread is in charge of those that it starts.
 #[must_use = "the thread is in charge as long as this lives"]
 pub struct InCharge {
-    before: Option<Place>,
+    before: Option<ThreadSeat>,
 }
 
 impl Turns {
@@ -100,7 +100,7 @@ impl Turns {
     /// From now on threads that this thread starts take turns, until the result is dropped. They are to have ended by then: nobody else gives
     /// them a turn.
     pub fn enter(&self) -> InCharge {
-        let place = Place { table: Arc::clone(&self.table), seat: None };
+        let place = ThreadSeat { table: Arc::clone(&self.table), seat: None };
         InCharge { before: PLACE.with_borrow_mut(|mine| mine.replace(place)) }
     }
 
@@ -130,15 +130,15 @@ impl Table {
     fn give(&self) -> Option<String> {
         let seat = {
             let mut seats = self.seats.lock();
-            seats.retain(|seat| *seat.turn.lock() != Turn::Over);
+            seats.retain(|seat| *seat.turn.lock() != SeatTurn::Over);
             let place = self.random.below(u32::try_from(seats.len()).unwrap_or(u32::MAX)) as usize;
             Arc::clone(seats.get(place)?)
         };
         let mut turn = seat.turn.lock();
-        if *turn == Turn::Waits {
-            *turn = Turn::Runs;
+        if *turn == SeatTurn::Waits {
+            *turn = SeatTurn::Runs;
             seat.changed.notify_all();
-            while *turn == Turn::Runs {
+            while *turn == SeatTurn::Runs {
                 seat.changed.wait(&mut turn);
             }
         }
@@ -148,23 +148,23 @@ impl Table {
 
 impl Seat {
     fn is_over(&self) -> bool {
-        *self.turn.lock() == Turn::Over
+        *self.turn.lock() == SeatTurn::Over
     }
 
     fn wait_for_turn(&self) {
         let mut turn = self.turn.lock();
-        while *turn != Turn::Runs {
+        while *turn != SeatTurn::Runs {
             self.changed.wait(&mut turn);
         }
     }
 
-    fn pass_on(&self, to: Turn) {
+    fn pass_on(&self, to: SeatTurn) {
         *self.turn.lock() = to;
         self.changed.notify_all();
     }
 }
 
-fn place() -> Option<Place> {
+fn place() -> Option<ThreadSeat> {
     PLACE.with_borrow(Clone::clone)
 }
 
@@ -176,7 +176,7 @@ pub fn pause() -> bool {
     let Some(place) = place() else { return false };
     match place.seat {
         Some(seat) => {
-            seat.pass_on(Turn::Waits);
+            seat.pass_on(SeatTurn::Waits);
             seat.wait_for_turn();
         }
         None => drop(place.table.give()),
@@ -260,7 +260,7 @@ pub(crate) struct Joins {
 /// To be called by whoever starts a thread: the thread takes turns if the caller does, or gives them.
 pub(crate) fn seat(name: &str) -> Joins {
     let seat = place().map(|place| {
-        let seat = Arc::new(Seat { name: name.to_owned(), turn: Mutex::new(Turn::Waits), changed: Condvar::new() });
+        let seat = Arc::new(Seat { name: name.to_owned(), turn: Mutex::new(SeatTurn::Waits), changed: Condvar::new() });
         place.table.seats.lock().push(Arc::clone(&seat));
         (place.table, seat)
     });
@@ -276,7 +276,7 @@ impl Joins {
     /// For the thread that was not started.
     pub fn give_up(&self) {
         if let Some((_, seat)) = &self.seat {
-            seat.pass_on(Turn::Over);
+            seat.pass_on(SeatTurn::Over);
         }
     }
 
@@ -288,7 +288,7 @@ impl Joins {
     /// In the thread: waits for its first turn.
     pub fn sit_down(&self) {
         if let Some((table, seat)) = &self.seat {
-            PLACE.set(Some(Place { table: Arc::clone(table), seat: Some(Arc::clone(seat)) }));
+            PLACE.set(Some(ThreadSeat { table: Arc::clone(table), seat: Some(Arc::clone(seat)) }));
             seat.wait_for_turn();
         }
     }
@@ -301,7 +301,7 @@ impl Joins {
             table.panicked.lock().get_or_insert_with(|| format!("the thread {} panicked", seat.name));
         }
         PLACE.set(None);
-        seat.pass_on(Turn::Over);
+        seat.pass_on(SeatTurn::Over);
         true
     }
 }

@@ -20,7 +20,7 @@ const MAGIC: u32 = u32::from_le_bytes(*b"GJB1");
 
 /// What a bundle is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum BundleKind {
     /// Begins a file of changes; no entries.
     JournalHead,
     /// Begins a snapshot; no entries.
@@ -31,18 +31,18 @@ pub enum Kind {
     End,
 }
 
-impl Kind {
+impl BundleKind {
     fn number(self) -> u32 {
         match self {
-            Kind::JournalHead => 1,
-            Kind::SnapshotHead => 2,
-            Kind::Entries => 3,
-            Kind::End => 4,
+            BundleKind::JournalHead => 1,
+            BundleKind::SnapshotHead => 2,
+            BundleKind::Entries => 3,
+            BundleKind::End => 4,
         }
     }
 
-    fn from_number(number: u32) -> Option<Kind> {
-        [Kind::JournalHead, Kind::SnapshotHead, Kind::Entries, Kind::End]
+    fn from_number(number: u32) -> Option<BundleKind> {
+        [BundleKind::JournalHead, BundleKind::SnapshotHead, BundleKind::Entries, BundleKind::End]
             .into_iter()
             .find(|kind| kind.number() == number)
     }
@@ -51,14 +51,14 @@ impl Kind {
 /// A bundle's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    pub kind: Kind,
+    pub kind: BundleKind,
     pub previous: u64,
     pub last: u64,
     pub synced: u64,
 }
 
 /// One change.
-pub struct Entry<'a> {
+pub struct BundleEntry<'a> {
     pub table: TableId,
     pub key: &'a [u8],
     pub value: Option<&'a [u8]>,
@@ -76,7 +76,7 @@ pub fn put_entry(out: &mut Vec<u8>, table: TableId, key: &[u8], value: Option<&[
 }
 
 /// The entries of a payload; stops early, with `None`, at one that does not add up.
-pub fn entries(mut payload: &[u8]) -> impl Iterator<Item = Option<Entry<'_>>> {
+pub fn entries(mut payload: &[u8]) -> impl Iterator<Item = Option<BundleEntry<'_>>> {
     std::iter::from_fn(move || {
         if payload.is_empty() {
             return None;
@@ -89,14 +89,14 @@ pub fn entries(mut payload: &[u8]) -> impl Iterator<Item = Option<Entry<'_>>> {
     })
 }
 
-fn take_entry<'a>(payload: &mut &'a [u8]) -> Option<Entry<'a>> {
+fn take_entry<'a>(payload: &mut &'a [u8]) -> Option<BundleEntry<'a>> {
     let (header, rest) = payload.split_at_checked(ENTRY_HEADER_BYTES)?;
     let key_bytes = u32_at(header, 2) as usize;
     let value_bytes = u32_at(header, 6) as usize;
     let (key, rest) = rest.split_at_checked(key_bytes)?;
     let (value, rest) = rest.split_at_checked(value_bytes)?;
     *payload = rest;
-    Some(Entry { table: TableId(header[0]), key, value: (header[1] == 1).then_some(value) })
+    Some(BundleEntry { table: TableId(header[0]), key, value: (header[1] == 1).then_some(value) })
 }
 
 /// The entries of payloads that follow each other, without those that a later one of the same key makes void.
@@ -141,7 +141,7 @@ pub fn open(bytes: &[u8]) -> Option<(Head, &[u8])> {
     if u32_at(header, 4) != crc_of(header, payload) {
         return None;
     }
-    let kind = Kind::from_number(u32_at(header, 12))?;
+    let kind = BundleKind::from_number(u32_at(header, 12))?;
     Some((Head { kind, previous: u64_at(header, 16), last: u64_at(header, 24), synced: u64_at(header, 32) }, payload))
 }
 

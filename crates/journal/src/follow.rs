@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::bundle::{self, HEADER_BYTES, Head, Kind};
+use crate::bundle::{self, BundleKind, HEADER_BYTES, Head};
 use crate::change::Change;
 use crate::error::JournalError;
 use crate::files::{self, journal_path, snapshot_path};
@@ -159,9 +159,9 @@ impl Follower {
                 return Err(file.damaged("an entry does not add up"));
             }
             if is_in_snapshot {
-                let of = PartOf::Snapshot { is_first: file.at == 0, is_last: head.kind == Kind::End };
+                let of = PartOf::Snapshot { is_first: file.at == 0, is_last: head.kind == BundleKind::End };
                 file.pass(head, self.entries.len());
-                if head.kind == Kind::End {
+                if head.kind == BundleKind::End {
                     (self.position, self.file) = (head.last, None);
                 }
                 return Ok(Some((of, head.last)));
@@ -249,10 +249,10 @@ impl Opened {
     fn is_in_order(&self, head: Head) -> bool {
         let Head { kind, previous, last, synced: _ } = head;
         match kind {
-            Kind::SnapshotHead => self.is_snapshot && self.at == 0 && last == self.start,
-            Kind::JournalHead => !self.is_snapshot && self.at == 0 && last == self.start,
-            Kind::Entries | Kind::End if self.is_snapshot => self.at > 0 && last == self.start,
-            Kind::Entries | Kind::End => self.at > 0 && previous == self.position && last >= previous,
+            BundleKind::SnapshotHead => self.is_snapshot && self.at == 0 && last == self.start,
+            BundleKind::JournalHead => !self.is_snapshot && self.at == 0 && last == self.start,
+            BundleKind::Entries | BundleKind::End if self.is_snapshot => self.at > 0 && last == self.start,
+            BundleKind::Entries | BundleKind::End => self.at > 0 && previous == self.position && last >= previous,
         }
     }
 

@@ -97,7 +97,7 @@ mod tests {
     use disk::RealDisk;
 
     use super::*;
-    use crate::bundle::Kind;
+    use crate::bundle::BundleKind;
 
     #[test]
     fn bundles_across_and_beyond_stretches_are_read_whole_and_memory_stays_a_stretch() {
@@ -109,7 +109,7 @@ mod tests {
             for (n, size) in sizes.into_iter().enumerate() {
                 let payload = vec![n as u8; size];
                 starts.push((file.len() as u64, payload.len(), n as u8));
-                let head = Head { kind: Kind::Entries, previous: round, last: n as u64, synced: 0 };
+                let head = Head { kind: BundleKind::Entries, previous: round, last: n as u64, synced: 0 };
                 file.extend_from_slice(&bundle::seal(head, &payload));
                 file.extend_from_slice(&payload);
             }

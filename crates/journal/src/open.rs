@@ -12,7 +12,7 @@ use disk::{Disk, OpenHow, Watermark, worker};
 use env::{Buggify, Clock};
 use parking_lot::{Condvar, Mutex};
 
-use crate::bundle::{self, HEADER_BYTES, Head, Kind};
+use crate::bundle::{self, BundleKind, HEADER_BYTES, Head};
 use crate::change::{Entries, TableId, apply};
 use crate::error::JournalError;
 use crate::files::{self, journal_path, snapshot_path};
@@ -228,16 +228,16 @@ impl Replay<'_> {
             let (head, payload) =
                 front.bundle(at)?.ok_or_else(|| damaged(at, "this part of the snapshot is not what was written"))?;
             let is_expected = match head.kind {
-                Kind::SnapshotHead => at == 0,
-                Kind::Entries | Kind::End => at > 0,
-                Kind::JournalHead => false,
+                BundleKind::SnapshotHead => at == 0,
+                BundleKind::Entries | BundleKind::End => at > 0,
+                BundleKind::JournalHead => false,
             };
             if !is_expected || head.last != position {
                 return Err(damaged(at, "this part of the snapshot does not belong here"));
             }
             self.apply(payload).ok_or_else(|| damaged(at, "an entry does not add up"))?;
             at += (HEADER_BYTES + payload.len()) as u64;
-            if head.kind == Kind::End {
+            if head.kind == BundleKind::End {
                 return Ok(front.len());
             }
         }
@@ -310,9 +310,9 @@ impl Replay<'_> {
             };
             let Head { kind, previous, last, synced: _ } = head;
             let is_in_order = match kind {
-                Kind::JournalHead => at == 0 && last == start,
-                Kind::Entries | Kind::End => at > 0 && previous == position && last >= position,
-                Kind::SnapshotHead => false,
+                BundleKind::JournalHead => at == 0 && last == start,
+                BundleKind::Entries | BundleKind::End => at > 0 && previous == position && last >= position,
+                BundleKind::SnapshotHead => false,
             };
             if !is_in_order {
                 return Err(damaged(at, "changes before this place are missing"));

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use disk::pages::{OVERLAP, finish_writing, start_writing};
 use disk::{DiskFile, OpenHow};
 
-use crate::bundle::{self, HEADER_BYTES, Head, Kind};
+use crate::bundle::{self, BundleKind, HEADER_BYTES, Head};
 use crate::error::JournalError;
 use crate::files::{self, snapshot_path};
 use crate::journal::{Owner, Shared};
@@ -42,7 +42,7 @@ pub(super) fn take(shared: &Shared, position: u64) -> Result<u64, JournalError> 
     let written = &shared.gauges.maintenance_bytes;
     let chunk = Vec::with_capacity(CHUNK_BYTES);
     let mut out = Out { file, beside, written, at: 0, sent: 0, forgotten: 0, position, chunk, first_error: None };
-    out.write(Kind::SnapshotHead);
+    out.write(BundleKind::SnapshotHead);
     let tables: Vec<_> = {
         let inner = shared.inner.lock();
         inner.tables.iter().map(|(table, owner)| (*table, owner.clone())).collect()
@@ -54,7 +54,7 @@ pub(super) fn take(shared: &Shared, position: u64) -> Result<u64, JournalError> 
             }
             bundle::put_entry(&mut out.chunk, table, key, Some(value));
             if out.chunk.len() >= CHUNK_BYTES {
-                out.write(Kind::Entries);
+                out.write(BundleKind::Entries);
             }
         };
         match owner {
@@ -68,8 +68,8 @@ pub(super) fn take(shared: &Shared, position: u64) -> Result<u64, JournalError> 
         disk.remove(&unfinished).map_err(failed("remove"))?;
         return Ok(0);
     }
-    out.write(Kind::Entries);
-    out.write(Kind::End);
+    out.write(BundleKind::Entries);
+    out.write(BundleKind::End);
     if let Some(error) = out.first_error {
         // The room it takes may be what is missing.
         disk.remove(&unfinished).map_err(failed("remove"))?;
@@ -110,7 +110,7 @@ struct Out<'a> {
 }
 
 impl Out<'_> {
-    fn write(&mut self, kind: Kind) {
+    fn write(&mut self, kind: BundleKind) {
         if self.first_error.is_some() {
             return;
         }

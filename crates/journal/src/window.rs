@@ -16,7 +16,7 @@ use std::sync::Arc;
 use disk::{DiskFile, invariant};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
-use crate::bundle::{self, HEADER_BYTES, Head, Kind};
+use crate::bundle::{self, BundleKind, HEADER_BYTES, Head};
 
 /// What may be mapped at a time. Less would be used up before the thread comes round.
 pub(super) const ROOM_BYTES_MIN: u64 = 64 << 10;
@@ -83,7 +83,7 @@ impl Window {
         }
         // A reader would take what follows for a bundle of another journal, and end.
         invariant::not_below("the position of a bundle of the journal", self.position + 1, last);
-        let header = bundle::seal(Head { kind: Kind::Entries, previous: self.position, last, synced }, entries);
+        let header = bundle::seal(Head { kind: BundleKind::Entries, previous: self.position, last, synced }, entries);
         // SAFETY: both ranges lie inside the mapping (checked above), which lives as long as `self`. Nobody else touches it: `self`
         // is borrowed mutably, and the file is read only by the next process that opens it.
         unsafe {

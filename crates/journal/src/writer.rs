@@ -15,7 +15,7 @@ use disk::turns::{self, Handle};
 use disk::{Disk, DiskFile, OpenHow, invariant, worker};
 use tracing::{error, info, warn};
 
-use crate::bundle::{self, HEADER_BYTES, Head, Kind};
+use crate::bundle::{self, BundleKind, HEADER_BYTES, Head};
 use crate::error::JournalError;
 use crate::files::journal_path;
 use crate::journal::{Inner, Shared};
@@ -91,7 +91,7 @@ pub(super) struct Writer {
 }
 
 /// What the thread found when it looked.
-struct Turn {
+struct WriterTurn {
     options: JournalOptions,
     is_closing: bool,
     snapshot_wanted: bool,
@@ -275,7 +275,7 @@ impl Writer {
     }
 
     /// Waits for something to do, and takes the entries that were put, unless the last bundle is still to be written.
-    fn wait(&mut self) -> Turn {
+    fn wait(&mut self) -> WriterTurn {
         let shared = Arc::clone(&self.shared);
         let mut inner = shared.inner.lock();
         let mut gathers_since = None;
@@ -325,7 +325,7 @@ impl Writer {
             self.bundle_last = Some(inner.pending.take(last, &mut self.bundle));
             self.has_changed = true;
         }
-        Turn {
+        WriterTurn {
             options: inner.options.clone(),
             is_closing: shared.is_closing.load(Ordering::Relaxed),
             snapshot_wanted,
@@ -376,7 +376,7 @@ impl Writer {
 
     fn write(&mut self, options: &JournalOptions) {
         let Some(last) = self.bundle_last else { return };
-        let head = Head { kind: Kind::Entries, previous: self.position, last, synced: self.synced };
+        let head = Head { kind: BundleKind::Entries, previous: self.position, last, synced: self.synced };
         let header = bundle::seal(head, &self.bundle[HEADER_BYTES..]);
         self.bundle[..HEADER_BYTES].copy_from_slice(&header);
         let gauges = &self.shared.gauges;
@@ -489,7 +489,7 @@ impl Writer {
         }
     }
 
-    fn is_snapshot_due(&self, turn: &Turn) -> bool {
+    fn is_snapshot_due(&self, turn: &WriterTurn) -> bool {
         let now = self.shared.clock.elapsed();
         let is_idle = now.saturating_sub(self.changed_at) >= turn.options.idle_after;
         let since = self.since_snapshot();
@@ -584,7 +584,7 @@ impl Writer {
         }
         // What others copied until now.
         self.sync();
-        let head = Head { kind: Kind::End, previous: self.position, last: self.position, synced: self.synced };
+        let head = Head { kind: BundleKind::End, previous: self.position, last: self.position, synced: self.synced };
         if self.file.write_at(&bundle::seal(head, &[]), self.at).and_then(|()| self.file.sync_data()).is_err() {
             warn!("the journal's end could not be marked");
         }
@@ -603,7 +603,7 @@ pub(super) fn begin_file(disk: &dyn Disk, dir: &Path, position: u64) -> Result<A
         }
         synced => or_die(synced.map_err(|source| JournalError::disk("sync", dir, source))),
     }
-    let head = Head { kind: Kind::JournalHead, previous: position, last: position, synced: position };
+    let head = Head { kind: BundleKind::JournalHead, previous: position, last: position, synced: position };
     if let Err(source) = file.write_at(&bundle::seal(head, &[]), 0) {
         // Without its head the file says nothing, and must not be taken for the newest.
         disk.remove(&path).map_err(|source| JournalError::disk("remove", &path, source))?;

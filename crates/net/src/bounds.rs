@@ -32,11 +32,11 @@ pub struct Budget {
     /// adds one answer more.
     replies_are_many: AtomicBool,
     /// Guards the count and who waits for it to fall; innermost, held for a few instructions.
-    state: Mutex<State>,
+    state: Mutex<BoundState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BoundState {
     /// What requests take.
     used_bytes: usize,
     /// What replies take.
@@ -151,7 +151,7 @@ impl Drop for Held {
     }
 }
 
-impl State {
+impl BoundState {
     /// Whoever is first in line looks again whether it is let in.
     fn first(&self) -> Option<Waker> {
         self.waiting.front().map(|first| first.waker.clone())
@@ -273,7 +273,7 @@ impl Budget {
         self.replies_are_many.load(Ordering::Relaxed)
     }
 
-    fn note_replies(&self, state: &State) {
+    fn note_replies(&self, state: &BoundState) {
         let are_many = state.replies_are_many(self.max_bytes);
         if self.replies_are_many() != are_many {
             self.replies_are_many.store(are_many, Ordering::Relaxed);
@@ -312,7 +312,7 @@ impl Budget {
         self.change(|state| state.leave(connection));
     }
 
-    fn change(&self, change: impl FnOnce(&mut State)) {
+    fn change(&self, change: impl FnOnce(&mut BoundState)) {
         let next = {
             let mut state = self.state.lock();
             change(&mut state);

@@ -106,14 +106,14 @@ struct Inner {
 #[derive(Default)]
 struct Peer {
     /// Guards what is known; held for a look.
-    known: Mutex<Known>,
+    known: Mutex<KnownPeer>,
     /// Held while one caller connects, so that the others share its connection. The only lock of this crate that is held
     /// across a wait.
     connecting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownPeer {
     connection: Option<Connection<()>>,
     failures: u32,
     failed: Option<(Instant, String)>,
@@ -259,7 +259,7 @@ impl Client {
         }
         let mut known = peer.known.lock();
         match &dialled {
-            Ok(connection) => *known = Known { connection: Some(connection.clone()), failures: 0, failed: None },
+            Ok(connection) => *known = KnownPeer { connection: Some(connection.clone()), failures: 0, failed: None },
             Err(error) => {
                 known.failures = known.failures.saturating_add(1);
                 known.failed = Some((Instant::now(), error.to_string()));

@@ -8,10 +8,10 @@ mod bounds;
 mod call;
 mod client;
 mod connection;
+mod connection_slots;
 mod detached;
 mod listener;
 mod outgoing;
-mod places;
 mod prelude;
 mod proxy_protocol;
 mod reader;
@@ -25,11 +25,11 @@ pub use bounds::{Budget, Held, KeptBack};
 pub use call::{CallError, OwnedFields, Response};
 pub use client::{Call, Client, ClientOptions, Inbound, RefuseInbound};
 pub use connection::{Begun, Connection, Debt, LaidAside, ListenerTag, RepliesAreMany};
+pub use connection_slots::{ConnectionSlots, PlaceFigures};
 #[doc(hidden)]
 pub use detached::{Detached, over};
 pub use listener::{Listener, ListenerOptions, Port};
 pub use outgoing::{Answered, Arrival, COPIED_BELOW_BYTES, Frames, Outgoing, ReplyTo, SHARE_FROM_BYTES, SharedSlice};
-pub use places::{PlaceFigures, Places};
 pub use service::{Burst, OwnedRequest, Request, Service};
 #[doc(hidden)]
 pub use stream::Bytewise;

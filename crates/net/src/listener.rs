@@ -17,10 +17,10 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::bounds::{Budget, OWN_BYTES};
 use crate::connection::{Connection, InboxLimits, ListenerTag, Shared, Stage};
-use crate::places::{Newcomer, NoPlace, Places};
+use crate::connection_slots::{ConnectionSlots, Newcomer, NoPlace};
 use crate::prelude::{self, NotBegun};
 use crate::service::Service;
-use crate::task::{self, Limits, Unheard};
+use crate::task::{self, Limits, SilentConnection};
 use crate::tls::{ServerTls, TlsSettings};
 
 /// Connections that the kernel completes before we accept them.
@@ -63,7 +63,7 @@ pub struct ListenerOptions {
     /// More connections are closed as they come, unless some have said nothing yet: of those the oldest goes.
     pub connections_max: usize,
     /// Shared by the listeners of a process. Where none is free, it is the same.
-    pub places: Arc<Places>,
+    pub places: Arc<ConnectionSlots>,
     /// Shared by the listeners of a process.
     pub budget: Arc<Budget>,
     /// `SO_SNDBUF`; the kernel's own choice when `None`.
@@ -91,7 +91,7 @@ impl Default for ListenerOptions {
             inbox_work_max: 4096,
             calls_max: 1024,
             connections_max: 100_000,
-            places: Arc::new(Places::new(usize::MAX)),
+            places: Arc::new(ConnectionSlots::new(usize::MAX)),
             budget: Arc::new(Budget::new(256 << 20)),
             send_buffer_bytes: None,
             receive_buffer_bytes: None,
@@ -170,7 +170,7 @@ struct Door<S: Service> {
     options: ListenerOptions,
     tls: Option<ServerTls>,
     /// Those of this port.
-    places: Arc<Places>,
+    places: Arc<ConnectionSlots>,
     open: Mutex<Open<S::Work>>,
 }
 
@@ -222,7 +222,7 @@ impl<S: Service> Listener<S> {
         socket.listen(BACKLOG)?;
         let socket = TcpListener::from_std(socket.into())?;
         let open = Mutex::new(Open { connections: HashMap::new(), stage: Stage::Open });
-        let places = Arc::new(Places::new(options.connections_max));
+        let places = Arc::new(ConnectionSlots::new(options.connections_max));
         Ok(Listener { socket, local, door: Arc::new(Door { service, options, tls, places, open }) })
     }
 
@@ -306,8 +306,8 @@ async fn accept<S: Service>(
                             if places.iter().any(|place| place.cost_another) {
                                 refusals.note_silent(Instant::now());
                             }
-                            let unheard = Unheard::new(newcomer, places, door.options.first_frame_timeout);
-                            tasks.spawn(connection(tcp, peer, Arc::clone(door), begin_drain.clone(), unheard));
+                            let silent = SilentConnection::new(newcomer, places, door.options.first_frame_timeout);
+                            tasks.spawn(connection(tcp, peer, Arc::clone(door), begin_drain.clone(), silent));
                         }
                         Err(why) => refusals.note(why, Instant::now()),
                     }
@@ -374,10 +374,10 @@ async fn connection<S: Service>(
     peer: SocketAddr,
     door: Arc<Door<S>>,
     mut draining: watch::Receiver<bool>,
-    unheard: Unheard,
+    silent: SilentConnection,
 ) {
     // Until it ends, whatever becomes of it.
-    let _places = unheard.places();
+    let _places = silent.places();
     let options = &door.options;
     if let Err(error) = tcp.set_nodelay(true).and_then(|()| keep_alive(&tcp)) {
         tracing::debug!(%peer, %error, "gone before it began");
@@ -388,9 +388,9 @@ async fn connection<S: Service>(
     let begin = Box::pin(prelude::begin(tcp, peer, door.tls.as_ref(), options.idle_timeout, options.handshake_timeout));
     let far = Instant::now() + NEVER;
     let begun = tokio::select! {
-        begun = timeout_at(unheard.until().unwrap_or(far), begin) => begun.unwrap_or(Err(NotBegun::Late)),
+        begun = timeout_at(silent.until().unwrap_or(far), begin) => begun.unwrap_or(Err(NotBegun::Late)),
         _ = draining.changed() => return,
-        () = poll_fn(|cx| unheard.poll_told(cx)) => {
+        () = poll_fn(|cx| silent.poll_told(cx)) => {
             tracing::debug!(%peer, "connection made way before its first frame");
             return;
         }
@@ -417,10 +417,10 @@ async fn connection<S: Service>(
         }
         handle.shared.come_to(open.stage);
         open.connections.insert(handle.id(), Arc::clone(&handle.shared));
-        Entry { door: &door, id: handle.id() }
+        ListedConnection { door: &door, id: handle.id() }
     };
     let (limits, budget) = (options.limits(), Arc::clone(&options.budget));
-    task::run(begun.stream, begun.read, handle, &*door.service, limits, budget, Some(unheard)).await;
+    task::run(begun.stream, begun.read, handle, &*door.service, limits, budget, Some(silent)).await;
 }
 
 /// Dead hosts are noticed by the kernel even while the connection owes nothing and hears nothing.
@@ -429,12 +429,12 @@ fn keep_alive(tcp: &TcpStream) -> io::Result<()> {
 }
 
 /// A line in the list of open connections; erased when dropped, also by a panic.
-struct Entry<'a, S: Service> {
+struct ListedConnection<'a, S: Service> {
     door: &'a Door<S>,
     id: u64,
 }
 
-impl<S: Service> Drop for Entry<'_, S> {
+impl<S: Service> Drop for ListedConnection<'_, S> {
     fn drop(&mut self) {
         self.door.open.lock().connections.remove(&self.id);
     }

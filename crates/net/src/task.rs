@@ -20,8 +20,8 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::bounds::Budget;
 use crate::connection::{Connection, Shared, Stage};
+use crate::connection_slots::{ConnectionSlot, Newcomer};
 use crate::outgoing::{Answered, Outgoing};
-use crate::places::{Newcomer, Place};
 use crate::reader::{Cut, Reader};
 use crate::service::{Burst, Service};
 use crate::strangers::Stranger;
@@ -63,19 +63,23 @@ impl Limits {
 }
 
 /// A connection of which no whole frame has come yet.
-pub(crate) struct Unheard {
+pub(crate) struct SilentConnection {
     newcomer: Arc<Newcomer>,
-    places: Arc<[Place; 2]>,
+    places: Arc<[ConnectionSlot; 2]>,
     until: Option<Instant>,
 }
 
-impl Unheard {
-    pub(crate) fn new(newcomer: Arc<Newcomer>, places: [Place; 2], timeout: Option<Duration>) -> Unheard {
-        Unheard { newcomer, places: Arc::new(places), until: timeout.map(|timeout| Instant::now() + timeout) }
+impl SilentConnection {
+    pub(crate) fn new(
+        newcomer: Arc<Newcomer>,
+        places: [ConnectionSlot; 2],
+        timeout: Option<Duration>,
+    ) -> SilentConnection {
+        SilentConnection { newcomer, places: Arc::new(places), until: timeout.map(|timeout| Instant::now() + timeout) }
     }
 
     /// The places of its port and of its process, to be held until it ends.
-    pub(crate) fn places(&self) -> Arc<[Place; 2]> {
+    pub(crate) fn places(&self) -> Arc<[ConnectionSlot; 2]> {
         Arc::clone(&self.places)
     }
 
@@ -144,7 +148,7 @@ pub(crate) async fn run<S: Service>(
     service: &S,
     limits: Limits,
     budget: Arc<Budget>,
-    unheard: Option<Unheard>,
+    silent: Option<SilentConnection>,
 ) {
     let mut session = Opened { service, session: Some(service.open(&handle)), handle: &handle };
     let told = |answered: &[Answered], at: Instant| service.answered(answered, at);
@@ -159,7 +163,7 @@ pub(crate) async fn run<S: Service>(
         has_ended: false,
         moved: now,
         read: now,
-        unheard,
+        silent,
         unread_since: None,
         stuck_since: None,
         partial_since: None,
@@ -226,7 +230,7 @@ struct Socket<'a> {
     /// When bytes were last read.
     read: Instant,
     /// Until its first frame has come.
-    unheard: Option<Unheard>,
+    silent: Option<SilentConnection>,
     /// Since when the peer has taken nothing of what is owed.
     stuck_since: Option<Instant>,
     /// Since when the peer does not take what is owed, as far as that is not counted yet.
@@ -246,7 +250,8 @@ async fn serve<S: Service>(
     let mut scratch = HeaderScratch::new();
     let mut work = Vec::new();
     let first_look = socket.moved + socket.rest();
-    let first_look = socket.unheard.as_ref().and_then(Unheard::until).map_or(first_look, |until| first_look.min(until));
+    let first_look =
+        socket.silent.as_ref().and_then(SilentConnection::until).map_or(first_look, |until| first_look.min(until));
     let mut clock = pin!(sleep_until(first_look));
     let mut stage = handle.shared.stage();
     let mut rest: Option<Rest> = None;
@@ -269,9 +274,9 @@ async fn serve<S: Service>(
                     socket.held_up = None;
                 }
                 if cut.count > 0
-                    && let Some(unheard) = socket.unheard.take()
+                    && let Some(silent) = socket.silent.take()
                 {
-                    unheard.places.iter().for_each(Place::has_spoken);
+                    silent.places.iter().for_each(ConnectionSlot::has_spoken);
                 }
                 let mut burst = Burst::new(cut.frames, cut.count, socket.read, &mut scratch, &handle.shared.calls);
                 burst.turns_away = is_going_away;
@@ -363,8 +368,8 @@ fn wait<W>(
         // The next look may be as far away as the idle time.
         clock.as_mut().reset(until);
     }
-    if let Some(unheard) = &socket.unheard
-        && unheard.poll_told(cx).is_ready()
+    if let Some(silent) = &socket.silent
+        && silent.poll_told(cx).is_ready()
     {
         return Poll::Ready(Ok(Woken::ToMakeWay));
     }
@@ -510,7 +515,7 @@ impl Socket<'_> {
             }
             next = next.min(until);
         }
-        if let Some(until) = self.unheard.as_ref().and_then(Unheard::until) {
+        if let Some(until) = self.silent.as_ref().and_then(SilentConnection::until) {
             // One that is sending its first frame has the time that any frame has, and is not to blame where it is we who do not read.
             let extra = Duration::from_secs((self.reader.buffered() / SLOWEST_BYTES_A_SECOND) as u64);
             let until = if self.reader.waits_for_memory() { now + self.rest() } else { until + extra };
@@ -617,7 +622,7 @@ mod tests {
             has_ended: false,
             moved: begun,
             read: begun,
-            unheard: None,
+            silent: None,
             unread_since: None,
             stuck_since: None,
             partial_since: None,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use net::{ListenerOptions, Places};
+use net::{ConnectionSlots, ListenerOptions};
 use protocol::header::FLAG_ONEWAY;
 use support::{PATIENCE, Server, does, request, until};
 use tokio::io::AsyncWriteExt;
@@ -21,7 +21,7 @@ fn options() -> ListenerOptions {
 #[tokio::test]
 async fn a_port_that_is_full_of_silence_takes_who_speaks_and_keeps_who_has_spoken() {
     for of_process in [false, true] {
-        let places = Arc::new(Places::new(if of_process { 8 } else { usize::MAX }));
+        let places = Arc::new(ConnectionSlots::new(if of_process { 8 } else { usize::MAX }));
         let connections_max = if of_process { 1_000 } else { 8 };
         let server = Server::start(ListenerOptions { connections_max, places: Arc::clone(&places), ..options() });
         let mut established = server.peer().await;
@@ -117,7 +117,7 @@ async fn a_peer_that_takes_nothing_of_its_last_replies_is_given_up_and_one_that_
     use tokio::io::AsyncReadExt;
     // So long that a busy machine comes to the next read of the slow one.
     let unread_timeout = Duration::from_secs(3);
-    let places = Arc::new(Places::new(8));
+    let places = Arc::new(ConnectionSlots::new(8));
     let server = Server::start(ListenerOptions {
         unread_timeout: Some(unread_timeout),
         places: Arc::clone(&places),

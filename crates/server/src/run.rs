@@ -14,7 +14,7 @@ use broker::Broker;
 use config::{Settings, StoreSettings};
 use env::{Clock, Random, say};
 use names::Names;
-use net::{Budget, Listener, ListenerOptions, ListenerTag, Places, Port, Service};
+use net::{Budget, ConnectionSlots, Listener, ListenerOptions, ListenerTag, Port, Service};
 use store::{Store, StoreEnv, StoreError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -45,7 +45,8 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
     let shared = Shared {
         budget: Arc::new(Budget::new(memory.request_bytes_max)),
         places: Arc::new(
-            Places::new(descriptors.connections).per_address(order.settings.net()?.connections_per_address_max),
+            ConnectionSlots::new(descriptors.connections)
+                .per_address(order.settings.net()?.connections_per_address_max),
         ),
     };
     let role = order.settings.role();
@@ -235,7 +236,7 @@ struct Shared {
     /// Everything that is in flight.
     budget: Arc<Budget>,
     /// Connections.
-    places: Arc<Places>,
+    places: Arc<ConnectionSlots>,
 }
 
 impl Shared {

@@ -10,7 +10,7 @@ use broker::{Broker, ConfigLook, Writer};
 use cli::store::{ConfigFile, Configuration, StoreArgs, StoreCommand, tell_mended};
 use config::Settings;
 use env::{Clock, Random, say, say_aside, sentence};
-use store::look::{Known, Look};
+use store::look::{KnownTables, Look};
 use store::{Store, StoreEnv};
 
 use crate::memory::Memory;
@@ -59,7 +59,7 @@ fn read(look: &Look) -> Configuration {
     });
     Configuration {
         files: files.collect(),
-        known: Known {
+        known: KnownTables {
             topics: Some(found.topics).filter(|topics| !topics.is_empty()),
             offsets: found.offsets,
             offsets_in: found.offsets_in,

@@ -45,7 +45,7 @@ pub struct Landed {
     pub store_timestamp: i64,
 }
 
-pub(crate) struct Entry {
+pub(crate) struct BatchEntry {
     pub queue: Arc<ConsumeQueue>,
     pub tags: TagsCode,
     /// With light queues: room for their numbers included, so that the record may end before.
@@ -62,7 +62,7 @@ pub(crate) struct Entry {
     pub group: usize,
 }
 
-impl Entry {
+impl BatchEntry {
     pub fn count(&self) -> u16 {
         self.inner.unwrap_or(1)
     }
@@ -72,7 +72,7 @@ impl Entry {
 #[derive(Default)]
 pub struct RecordBatch {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<BatchEntry>,
     pub(crate) landed: Vec<Landed>,
     pub(crate) light: Vec<Arc<ConsumeQueue>>,
     /// Of keys, for the index.
@@ -195,7 +195,7 @@ impl RecordBatch {
             self.next_group
         });
         let bytes = start..self.bytes.len();
-        self.entries.push(Entry {
+        self.entries.push(BatchEntry {
             queue: Arc::clone(queue),
             tags,
             bytes,

@@ -18,7 +18,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use protocol::LogOffset;
 use protocol::{light, record};
 
-use crate::batch::{Entry, Landed, RecordBatch};
+use crate::batch::{BatchEntry, Landed, RecordBatch};
 use crate::error::{AppendError, NotWritable, StoreError};
 use crate::index::Ahead;
 use crate::pool::{Buffer, Gathered, Pool, PoolOptions};
@@ -75,7 +75,7 @@ impl Tail {
     /// Its numbers in light queues decide how long it is, so that records of a group with such a one go one after the other.
     fn put_light<const POOLED: bool>(
         &mut self,
-        entry: &Entry,
+        entry: &BatchEntry,
         record: &mut [u8],
         light: &[Arc<ConsumeQueue>],
         now: TimeMs,
@@ -108,7 +108,7 @@ impl Tail {
 
 /// Stamps the records of a group with where they are to land from log offset `at` on, and adds that to `landed`.
 #[inline]
-fn stamp_group(group: &[Entry], bytes: &mut [u8], landed: &mut Vec<Landed>, mut at: u64, timestamp: i64) {
+fn stamp_group(group: &[BatchEntry], bytes: &mut [u8], landed: &mut Vec<Landed>, mut at: u64, timestamp: i64) {
     let first = landed.len();
     for (place, entry) in group.iter().enumerate() {
         // Nothing of the group is in its queue yet.
@@ -130,8 +130,8 @@ fn stamp_group(group: &[Entry], bytes: &mut [u8], landed: &mut Vec<Landed>, mut 
 
 /// Puts the units of a group that is in the log into its queues, and checks that each is as long then as its last record says.
 #[inline]
-fn push_units(group: &[Entry], landed: &[Landed], now: TimeMs) {
-    let unit = |entry: &Entry, landed: &Landed| Unit {
+fn push_units(group: &[BatchEntry], landed: &[Landed], now: TimeMs) {
+    let unit = |entry: &BatchEntry, landed: &Landed| Unit {
         at: landed.at,
         size: entry.bytes.len() as u32,
         tags: entry.tags.at(now),
@@ -153,7 +153,7 @@ fn push_units(group: &[Entry], landed: &[Landed], now: TimeMs) {
 
 /// The last record of a queue has the number that it was stamped with.
 #[inline]
-fn check_queue(last: &Entry, queue_offset: u64) {
+fn check_queue(last: &BatchEntry, queue_offset: u64) {
     let end = queue_offset + u64::from(last.count());
     invariant::equal("where an append ends in its queue", end, last.queue.next_offset());
 }

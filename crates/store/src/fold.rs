@@ -17,7 +17,7 @@ use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::sys_flag;
 
-pub(crate) use self::keys::{KEYS_OF_RECORD_MAX, Key, TopicHash, each, has_own, hash_of, inner_with};
+pub(crate) use self::keys::{IndexKey, KEYS_OF_RECORD_MAX, TopicHash, each, has_own, hash_of, inner_with};
 pub use self::keys::{KeyKind, MessageKeys};
 use crate::queue_log::Unit;
 
@@ -51,7 +51,7 @@ pub(crate) trait Follower<'a> {
     fn place(&mut self, _: QueuePlace<'a>) {}
 
     /// Takes the record's next entry in the key index.
-    fn key(&mut self, _: Key) {}
+    fn key(&mut self, _: IndexKey) {}
 }
 
 /// The settings that what follows from a record depends on.

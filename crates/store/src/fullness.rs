@@ -23,16 +23,16 @@ pub(crate) struct Fullness<'a> {
 
 /// Of the log, and of what else the store needs. What does not say how full it is, is passed over: the limits hold for the others.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Places<'a> {
+pub(crate) struct StoreFullness<'a> {
     /// The log's emptiest folder.
     pub log: Option<Fullness<'a>>,
     /// The fuller one of the store's root and the consume queues.
     pub rest: Option<Fullness<'a>>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> StoreFullness<'a> {
     /// Looks at them.
-    pub fn of(options: &'a StoreOptions, disk: &dyn Disk, unmeasured: &mut Vec<Unmeasured>) -> Places<'a> {
+    pub fn of(options: &'a StoreOptions, disk: &dyn Disk, unmeasured: &mut Vec<Unmeasured>) -> StoreFullness<'a> {
         let emptiest = options.log_dirs.emptiest(disk, unmeasured);
         let log = emptiest.map(|(path, space)| Fullness { path, used: space.used_percent() });
         let mut rest: Option<Fullness<'a>> = None;
@@ -45,7 +45,7 @@ impl<'a> Places<'a> {
                 Err(source) => unmeasured.push(Unmeasured { path: path.to_owned(), source }),
             }
         }
-        Places { log, rest }
+        StoreFullness { log, rest }
     }
 
     /// The one that is fuller; the log if they are alike, as on a single file system. None if neither says how full it is.

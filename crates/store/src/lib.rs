@@ -64,7 +64,7 @@ pub use options::{
 };
 pub use pool::PoolOptions;
 pub use queue_log::{Boundary, ConsumeQueue, QueueError, Span, Unit};
-pub use read::{Read, ReadLimits, ReadStatus, Wanted};
+pub use read::{Read, ReadLimits, ReadStatus, RecordFilter};
 pub use record_at::RecordAt;
 pub use recovery::Recovered;
 pub use rocksdb::{RocksDb, RocksDbKind, fetched_file, rocksdb_in, unfinished_repair};

@@ -37,7 +37,7 @@ pub enum ReadStatus {
     Cold,
     /// Ours: the device does not give them; see [`Read::failure`].
     Failed,
-    /// Ours: the reader stopped before it knew whether it wants the first message ([`Wanted::wants_record`]).
+    /// Ours: the reader stopped before it knew whether it wants the first message ([`RecordFilter::wants_record`]).
     Undecided,
 }
 
@@ -111,7 +111,7 @@ thread_local! {
 }
 
 /// What a reader wants of a queue.
-pub trait Wanted {
+pub trait RecordFilter {
     /// Whether it may want a message whose unit says this. May be asked more than once of a unit, and of units that are not read after all.
     fn wants_unit(&mut self, tags: i64) -> bool;
 
@@ -125,7 +125,7 @@ pub trait Wanted {
 }
 
 /// By the unit alone.
-impl<F: FnMut(i64) -> bool> Wanted for F {
+impl<F: FnMut(i64) -> bool> RecordFilter for F {
     fn wants_unit(&mut self, tags: i64) -> bool {
         self(tags)
     }
@@ -142,7 +142,7 @@ impl Store {
         queue: &ConsumeQueue,
         from: i64,
         limits: &ReadLimits,
-        wanted: &mut dyn Wanted,
+        wanted: &mut dyn RecordFilter,
         out: &mut Vec<LogSlice>,
     ) -> Read {
         let (min, max) = (queue.min_offset(), queue.max_offset());
@@ -174,7 +174,7 @@ impl Store {
         queue: &ConsumeQueue,
         start: u64,
         limits: &ReadLimits,
-        wanted: &mut dyn Wanted,
+        wanted: &mut dyn RecordFilter,
         units: &mut Vec<Span>,
         out: &mut Vec<LogSlice>,
         read: &mut Read,
@@ -195,7 +195,7 @@ impl Store {
             is_removing: false,
             damaged: None,
             segment: None,
-            together: Together::default(),
+            together: StretchRead::default(),
             read,
         };
         // Ends at the queue's end, at a limit, or when so many units were passed over.
@@ -397,7 +397,7 @@ struct Reading<'a> {
     damaged: Option<(u64, bool)>,
     /// The one that was read last: messages of a pull lie in one file, as a rule.
     segment: Option<Arc<Segment>>,
-    together: Together,
+    together: StretchRead,
     read: &'a mut Read,
 }
 
@@ -497,7 +497,7 @@ impl Reading<'_> {
         spans: &SpansRead,
         units: &[Span],
         index: usize,
-        wanted: &mut dyn Wanted,
+        wanted: &mut dyn RecordFilter,
         out: &mut Vec<LogSlice>,
     ) -> Result<(), Stop> {
         let (span, at) = (&units[index], spans.first + index as u64);
@@ -575,7 +575,7 @@ impl Reading<'_> {
         unit: &Unit,
         units: &[Span],
         is_hot: bool,
-        wanted: &mut dyn Wanted,
+        wanted: &mut dyn RecordFilter,
     ) -> Result<Option<LogSlice>, Stop> {
         if !self.segment.as_ref().is_some_and(|segment| segment.holds(unit.at.0)) {
             self.segment = self.store.shared.log.segment_at(unit.at.0);
@@ -627,7 +627,7 @@ impl Reading<'_> {
 
 /// What one read has brought together of messages that are not in memory.
 #[derive(Default)]
-struct Together {
+struct StretchRead {
     stretch: Option<Stretch>,
     /// Messages are brought in one by one from here on.
     has_failed: bool,
@@ -636,12 +636,12 @@ struct Together {
 /// The message of the first of these units, which is not in memory; and it may be read with those behind it that this read would bring too.
 fn cold_slice(
     segment: &Arc<Segment>,
-    together: &mut Together,
+    together: &mut StretchRead,
     units: &[Span],
     read: &Read,
     limits: &ReadLimits,
     from: Borders,
-    wanted: &mut dyn Wanted,
+    wanted: &mut dyn RecordFilter,
 ) -> Result<Option<LogSlice>, StoreError> {
     let Some(unit) = units.first().map(|span| &span.unit) else { return Ok(None) };
     let (at, bytes) = (unit.at.0, unit.size as usize);

@@ -41,11 +41,11 @@ pub(crate) struct Resume {
     path: PathBuf,
     disk: Arc<dyn Disk>,
     /// Guards nothing else; one write is made under it.
-    state: Mutex<State>,
+    state: Mutex<ResumeState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ResumeState {
     /// What this process's marks are tied to. None: there are none.
     memory: Option<String>,
     file: Option<Arc<dyn DiskFile>>,
@@ -98,8 +98,8 @@ impl Resume {
         self.note_in(&mut self.state.lock(), mark);
     }
 
-    fn note_in(&self, state: &mut State, mark: Mark) {
-        let State { memory: Some(memory), file, noted } = &mut *state else { return };
+    fn note_in(&self, state: &mut ResumeState, mark: Mark) {
+        let ResumeState { memory: Some(memory), file, noted } = &mut *state else { return };
         let bytes = encode(mark, memory);
         let written = match file {
             Some(file) => file.write_at(&bytes, 0),
@@ -131,7 +131,7 @@ impl Resume {
         self.forget_in(&mut self.state.lock());
     }
 
-    fn forget_in(&self, state: &mut State) {
+    fn forget_in(&self, state: &mut ResumeState) {
         // Emptied first: that cannot fail for want of a folder, and what is left of the file says nothing.
         let emptied = state.file.take().is_some_and(|file| file.set_len(0).is_ok());
         if self.disk.remove(&self.path).is_err() && !emptied {

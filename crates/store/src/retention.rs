@@ -18,7 +18,7 @@ use protocol::record::{self, Scanned};
 use tracing::{info, warn};
 
 use crate::error::NotWritable;
-use crate::fullness::{Fullness, Places};
+use crate::fullness::{Fullness, StoreFullness};
 use crate::log_dirs::Unmeasured;
 use crate::options::Retention;
 use crate::segment::Segment;
@@ -37,7 +37,7 @@ enum Why<'a> {
 
 /// What became of the oldest file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum RetentionTurn {
     Removed,
     /// There is none that may go, or it does not let itself be removed.
     Stays,
@@ -93,7 +93,7 @@ pub(crate) fn run(shared: &Shared) {
 fn look(shared: &Shared, told: &mut Told, removed: &mut Option<PathBuf>) -> bool {
     let (options, mut retention) = (&shared.options, shared.retention.lock().clone());
     let mut unmeasured = Vec::new();
-    let mut places = Places::of(options, &*shared.disk, &mut unmeasured);
+    let mut places = StoreFullness::of(options, &*shared.disk, &mut unmeasured);
     told.unmeasured(unmeasured);
     let Some(mut fullest) = places.fullest() else {
         // Nothing is known of any disk: what they hold is left as it is.
@@ -110,13 +110,13 @@ fn look(shared: &Shared, told: &mut Told, removed: &mut Option<PathBuf>) -> bool
         let turn = if is_removal_safe(shared, told, removed) {
             remove_oldest(shared, &retention, &places, is_asked, told, removed)
         } else {
-            Turn::Stays
+            RetentionTurn::Stays
         };
-        is_held = turn == Turn::IsNeeded;
-        if is_asked && turn == Turn::Unflushed {
+        is_held = turn == RetentionTurn::IsNeeded;
+        if is_asked && turn == RetentionTurn::Unflushed {
             shared.delete_expired.store(true, Ordering::Relaxed);
         }
-        if turn != Turn::Removed {
+        if turn != RetentionTurn::Removed {
             break;
         }
         // It may be the room that the log's next file has not found.
@@ -124,7 +124,7 @@ fn look(shared: &Shared, told: &mut Told, removed: &mut Option<PathBuf>) -> bool
         shared.retention_bell.wait(Some(PAUSE), || shared.is_stopping());
         // Each file frees space: what was forced before it may not be any more. Nor may it be what is wanted.
         retention = shared.retention.lock().clone();
-        let now = Places::of(options, &*shared.disk, &mut Vec::new());
+        let now = StoreFullness::of(options, &*shared.disk, &mut Vec::new());
         if let Some(fullest_now) = now.fullest() {
             (places, fullest) = (now, fullest_now);
         }
@@ -173,23 +173,23 @@ fn is_removal_safe(shared: &Shared, told: &mut Told, removed: &mut Option<PathBu
 fn remove_oldest(
     shared: &Shared,
     retention: &Retention,
-    places: &Places<'_>,
+    places: &StoreFullness<'_>,
     is_asked: bool,
     told: &mut Told,
     removed: &mut Option<PathBuf>,
-) -> Turn {
+) -> RetentionTurn {
     let segments = shared.log.segments();
-    let Some(oldest) = segments.first() else { return Turn::Stays };
-    let Some(why) = why_remove(shared, retention, oldest, places, is_asked, told) else { return Turn::Stays };
+    let Some(oldest) = segments.first() else { return RetentionTurn::Stays };
+    let Some(why) = why_remove(shared, retention, oldest, places, is_asked, told) else { return RetentionTurn::Stays };
     // Its name may come back with a loss of power, without what was in it, and the log would end there.
     if oldest.end() > shared.flushed.get() {
-        return Turn::Unflushed;
+        return RetentionTurn::Unflushed;
     }
     let floor = shared.retention_floor.read().as_ref().and_then(|floor| floor());
     if floor.is_some_and(|floor| floor.0 < oldest.end()) {
         match why {
-            Why::Expired => return Turn::Stays,
-            Why::LogTooLong => return Turn::IsNeeded,
+            Why::Expired => return RetentionTurn::Stays,
+            Why::LogTooLong => return RetentionTurn::IsNeeded,
             Why::DiskFull(full) => warn!(
                 path = %oldest.path().display(), disk = %full.path.display(), used_percent = full.used,
                 limit_percent = retention.disk_clean_forcibly_percent,
@@ -200,7 +200,7 @@ fn remove_oldest(
     // First the file: one that stays on disk stays part of the log, or the next start would find a gap behind it.
     if let Err(error) = shared.disk.remove(oldest.path()) {
         warn!(path = %oldest.path().display(), %error, "cannot remove a file of the log");
-        return Turn::Stays;
+        return RetentionTurn::Stays;
     }
     *removed = Some(oldest.path().to_owned());
     shared.log.forget_oldest();
@@ -211,14 +211,14 @@ fn remove_oldest(
         index.trim_below(oldest.end());
     }
     info!(path = %oldest.path().display(), ?why, "removed a file of the log");
-    Turn::Removed
+    RetentionTurn::Removed
 }
 
 fn why_remove<'a>(
     shared: &Shared,
     retention: &Retention,
     oldest: &Segment,
-    places: &Places<'a>,
+    places: &StoreFullness<'a>,
     is_asked: bool,
     told: &mut Told,
 ) -> Option<Why<'a>> {

@@ -14,7 +14,7 @@ const TEXT_BYTES_MAX: usize = 1024;
 
 /// What an attribute may be.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum AttributeKind {
     OneOf(&'static [&'static str]),
     /// Anything that is not too long.
     Text,
@@ -26,7 +26,7 @@ enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attribute {
     name: &'static str,
-    kind: Kind,
+    kind: AttributeKind,
     /// May be set after creation too.
     is_changeable: bool,
     /// The only value that this broker keeps yet, with what it lacks for the others that Apache knows.
@@ -35,45 +35,64 @@ pub(crate) struct Attribute {
 
 /// Of topics.
 pub(crate) const OF_TOPICS: &[Attribute] = &[
-    Attribute { name: "queue.type", kind: Kind::OneOf(&["BatchCQ", "SimpleCQ"]), is_changeable: false, only: None },
+    Attribute {
+        name: "queue.type",
+        kind: AttributeKind::OneOf(&["BatchCQ", "SimpleCQ"]),
+        is_changeable: false,
+        only: None,
+    },
     Attribute {
         name: "cleanup.policy",
-        kind: Kind::OneOf(&["DELETE", "COMPACTION"]),
+        kind: AttributeKind::OneOf(&["DELETE", "COMPACTION"]),
         is_changeable: false,
         only: Some(("DELETE", "compaction")),
     },
     Attribute {
         name: "message.type",
-        kind: Kind::OneOf(&["UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE", "MIXED"]),
+        kind: AttributeKind::OneOf(&[
+            "UNSPECIFIED",
+            "NORMAL",
+            "FIFO",
+            "DELAY",
+            "TRANSACTION",
+            "PRIORITY",
+            "LITE",
+            "MIXED",
+        ]),
         is_changeable: true,
         only: None,
     },
     // Minutes; 30 days at most.
-    Attribute { name: "lite.topic.expiration", kind: Kind::Number(-1, 43_200), is_changeable: true, only: None },
+    Attribute {
+        name: "lite.topic.expiration",
+        kind: AttributeKind::Number(-1, 43_200),
+        is_changeable: true,
+        only: None,
+    },
     // -1: as long as the broker keeps messages.
     Attribute {
         name: "reserve.time",
-        kind: Kind::Number(-1, i64::MAX),
+        kind: AttributeKind::Number(-1, i64::MAX),
         is_changeable: true,
         only: Some(("-1", "retention by topic")),
     },
     // Ours: Apache has no such attribute.
-    changeable(FLUSH_DISK_TYPE, Kind::OneOf(FLUSH_DISK_TYPES)),
+    changeable(FLUSH_DISK_TYPE, AttributeKind::OneOf(FLUSH_DISK_TYPES)),
 ];
 
 /// Of groups.
 pub(crate) const OF_GROUPS: &[Attribute] = &[
-    changeable("priority.factor", Kind::Number(0, 100)),
-    changeable("lite.bind.topic", Kind::Text),
-    changeable("lite.sub.model", Kind::OneOf(&["Shared", "Exclusive"])),
-    changeable("lite.sub.reset.offset.exclusive", Kind::OneOf(&["true", "false"])),
-    changeable("lite.sub.reset.offset.unsubscribe", Kind::OneOf(&["true", "false"])),
-    changeable("lite.sub.client.quota", Kind::Number(-1, i64::MAX)),
-    changeable("lite.sub.client.max.event.cnt", Kind::Number(10, i64::MAX)),
-    changeable("lite.sub.wildcard", Kind::Text),
+    changeable("priority.factor", AttributeKind::Number(0, 100)),
+    changeable("lite.bind.topic", AttributeKind::Text),
+    changeable("lite.sub.model", AttributeKind::OneOf(&["Shared", "Exclusive"])),
+    changeable("lite.sub.reset.offset.exclusive", AttributeKind::OneOf(&["true", "false"])),
+    changeable("lite.sub.reset.offset.unsubscribe", AttributeKind::OneOf(&["true", "false"])),
+    changeable("lite.sub.client.quota", AttributeKind::Number(-1, i64::MAX)),
+    changeable("lite.sub.client.max.event.cnt", AttributeKind::Number(10, i64::MAX)),
+    changeable("lite.sub.wildcard", AttributeKind::Text),
 ];
 
-const fn changeable(name: &'static str, kind: Kind) -> Attribute {
+const fn changeable(name: &'static str, kind: AttributeKind) -> Attribute {
     Attribute { name, kind, is_changeable: true, only: None }
 }
 
@@ -137,17 +156,19 @@ impl Attribute {
     fn check(&self, value: &str) -> Result<(), Refusal> {
         let name = self.name;
         match self.kind {
-            Kind::OneOf(values) if !values.contains(&value) => {
+            AttributeKind::OneOf(values) if !values.contains(&value) => {
                 return Err(wrong(format!("value is not in set: {name}={value}, allowed: {}", values.join(", "))));
             }
-            Kind::Number(least, most) if !value.parse::<i64>().is_ok_and(|number| (least..=most).contains(&number)) => {
+            AttributeKind::Number(least, most)
+                if !value.parse::<i64>().is_ok_and(|number| (least..=most).contains(&number)) =>
+            {
                 return Err(wrong(format!("value is not in range({least}, {most}): {name}={value}")));
             }
-            Kind::Text if value.len() > TEXT_BYTES_MAX => {
+            AttributeKind::Text if value.len() > TEXT_BYTES_MAX => {
                 let bytes = value.len();
                 return Err(wrong(format!("value of {name} has {bytes} bytes, the limit is {TEXT_BYTES_MAX}")));
             }
-            Kind::OneOf(_) | Kind::Number(..) | Kind::Text => {}
+            AttributeKind::OneOf(_) | AttributeKind::Number(..) | AttributeKind::Text => {}
         }
         match self.only {
             Some((kept, missing)) if kept != value => {

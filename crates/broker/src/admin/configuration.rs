@@ -48,7 +48,7 @@ pub(crate) fn update(
         state.version.advance(broker.clock.now().0);
         broker.groups.set_creates_missing(broker_settings.auto_create_subscription_group);
         broker.settings.store(broker_settings.into());
-        let retention = crate::protect::retention(&store_settings);
+        let retention = crate::retention_floor::retention(&store_settings);
         broker.store.tune_journal(crate::journal::options(&store_settings));
         broker.store.limit_light_queues(store_settings.max_lmq_consume_queue_num);
         broker.store.set_flush(match store_settings.flush_disk_type {

@@ -14,8 +14,8 @@ use crate::answer::reply_json;
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::state::clients::ClientSubscription;
+use crate::state::message_filter::SQL92;
 use crate::state::topics::queues::ends;
-use crate::state::want::SQL92;
 
 /// Units in one answer: some 4 MB of JSON, a quarter of what a frame holds.
 const UNITS_MAX: i32 = 32_768;

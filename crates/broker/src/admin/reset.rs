@@ -21,7 +21,7 @@ use crate::client_handle::{ClientHandle, ClientQuestion};
 use crate::lite;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::state::offsets::{KeyRef, rows};
+use crate::state::offsets::{GroupTopicRef, rows};
 use crate::state::topics::queues::ends;
 
 /// Clients before this (3.0.7) do not know request 220.
@@ -33,7 +33,7 @@ const TO_THE_END: i64 = -1;
 const EARLIEST: i64 = 946_684_800_000;
 
 /// What is to be reset.
-struct Order {
+struct ResetOrder {
     topic: String,
     group: String,
     timestamp: i64,
@@ -73,7 +73,7 @@ pub(crate) fn reset(
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
     let config = topic.config();
-    let mut order = Order {
+    let mut order = ResetOrder {
         topic: wanted.topic.to_owned(),
         group: wanted.group.to_owned(),
         timestamp: wanted.timestamp,
@@ -118,7 +118,7 @@ pub(crate) fn reset(
 }
 
 /// Where each queue stood at the time that is asked for.
-fn by_time(broker: &Broker, session: &Session, order: &Order) -> Result<BTreeMap<i32, i64>, Refusal> {
+fn by_time(broker: &Broker, session: &Session, order: &ResetOrder) -> Result<BTreeMap<i32, i64>, Refusal> {
     let store = &broker.store;
     let mut targets = BTreeMap::new();
     for (id, queue) in &order.queues {
@@ -139,22 +139,28 @@ fn by_time(broker: &Broker, session: &Session, order: &Order) -> Result<BTreeMap
     Ok(targets)
 }
 
-fn on_server(broker: &Broker, session: &mut Session, order: &Order, targets: &BTreeMap<i32, i64>, out: &mut Outgoing) {
+fn on_server(
+    broker: &Broker,
+    session: &mut Session,
+    order: &ResetOrder,
+    targets: &BTreeMap<i32, i64>,
+    out: &mut Outgoing,
+) {
     for (queue_id, offset) in targets {
         broker.offsets.reset(&order.group, &order.topic, *queue_id, *offset);
     }
     rows::put(&broker.store, &broker.offsets);
     session.durable_after(broker.offsets.put_at(&order.group, &order.topic));
     // Who waits to pop may have something now; who pulls asks again by himself.
-    broker.hold.rooms.arrived(KeyRef { group: &order.group, topic: &order.topic });
+    broker.hold.rooms.arrived(GroupTopicRef { group: &order.group, topic: &order.topic });
     if names::lite_parts(&order.topic).is_some() {
         lite::offer(broker, &order.group, &order.topic);
     }
     reply(broker, order, targets, out);
 }
 
-fn on_clients(broker: &Broker, order: &Order, targets: BTreeMap<i32, i64>, out: &mut Outgoing) {
-    let Order { topic, group, .. } = order;
+fn on_clients(broker: &Broker, order: &ResetOrder, targets: BTreeMap<i32, i64>, out: &mut Outgoing) {
+    let ResetOrder { topic, group, .. } = order;
     let mut chosen = BTreeMap::new();
     for (queue_id, target) in targets {
         let Some(committed) = broker.offsets.committed(group, topic, queue_id) else {
@@ -182,7 +188,7 @@ fn on_clients(broker: &Broker, order: &Order, targets: BTreeMap<i32, i64>, out: 
     reply(broker, order, &chosen, out);
 }
 
-fn tell(broker: &Broker, order: &Order, offsets: &BTreeMap<i32, i64>, client: &ClientHandle) {
+fn tell(broker: &Broker, order: &ResetOrder, offsets: &BTreeMap<i32, i64>, client: &ClientHandle) {
     let fields = ResetOffset {
         group: &order.group,
         topic: &order.topic,
@@ -195,7 +201,7 @@ fn tell(broker: &Broker, order: &Order, offsets: &BTreeMap<i32, i64>, client: &C
     client.tell(&ClientQuestion::ResetOffsets(fields, Bytes::from(body(broker, order, offsets))));
 }
 
-fn body(broker: &Broker, order: &Order, offsets: &BTreeMap<i32, i64>) -> Vec<u8> {
+fn body(broker: &Broker, order: &ResetOrder, offsets: &BTreeMap<i32, i64>) -> Vec<u8> {
     let broker_name = &broker.settings.load().broker_name;
     if order.is_for_cpp {
         let offset_table = offsets.iter().map(|(queue_id, offset)| QueueOffsetForC {
@@ -212,10 +218,10 @@ fn body(broker: &Broker, order: &Order, offsets: &BTreeMap<i32, i64>) -> Vec<u8>
     fastjson::to_vec(&ResetOffsetBody { offset_table: offset_table.collect() }, Dialect::FastJson)
 }
 
-fn reply(broker: &Broker, order: &Order, offsets: &BTreeMap<i32, i64>, out: &mut Outgoing) {
+fn reply(broker: &Broker, order: &ResetOrder, offsets: &BTreeMap<i32, i64>, out: &mut Outgoing) {
     out.reply(order.reply_to, ResponseCode::Success, None, &(), &body(broker, order, offsets));
 }
 
-fn refuse(order: &Order, code: ResponseCode, remark: &str, out: &mut Outgoing) {
+fn refuse(order: &ResetOrder, code: ResponseCode, remark: &str, out: &mut Outgoing) {
     out.reply(order.reply_to, code, Some(remark), &(), &[]);
 }

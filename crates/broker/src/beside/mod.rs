@@ -16,15 +16,15 @@ use protocol::code::{RequestCode, ResponseCode, Runs};
 use tokio::task::JoinSet;
 
 pub(crate) use self::queue::WAITING_MAX;
-use self::queue::{FairQueue, Turn};
+use self::queue::{BesideTurn, FairQueue};
 use crate::blocking;
 use crate::broker::Broker;
 use crate::cold::Unanswered;
+use crate::critical::run_critical;
 use crate::inbox::Errand;
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
 use crate::tasks::Stop;
-use crate::vital::vital;
 
 /// Requests, and answers of clients, up to this many bytes count as small and stay on the network worker.
 pub(crate) const SMALL_BYTES: usize = 16 << 10;
@@ -41,7 +41,7 @@ const REST_MIN: Duration = Duration::from_millis(2);
 /// What waits for a thread.
 struct Work(Box<Piece>);
 
-type Piece = dyn FnOnce(&Broker, Turn<Work>) + Send;
+type Piece = dyn FnOnce(&Broker, BesideTurn<Work>) + Send;
 
 /// The way to the queue of clients, for a task that does not hold the broker.
 pub(crate) struct OfClients(Arc<FairQueue<Work>>);
@@ -50,7 +50,7 @@ impl OfClients {
     /// Has something carried out in the turn of a connection, because of `bytes` that its peer sent. False if too much waits: then it
     /// is dropped.
     pub(crate) fn submit(&self, connection: u64, bytes: usize, work: impl FnOnce(&Broker) + Send + 'static) -> bool {
-        let work = move |broker: &Broker, turn: Turn<Work>| {
+        let work = move |broker: &Broker, turn: BesideTurn<Work>| {
             work(broker);
             drop(turn);
         };
@@ -91,9 +91,9 @@ pub(crate) async fn serve(broker: Arc<Broker>, mut stop: Stop) {
     // Nor does it rest.
     let pace = || (!disk::turns::are_given()).then(Pace::default);
     let mut tasks = JoinSet::new();
-    tasks.spawn(vital("long requests of clients", run(Arc::clone(&broker), Arc::clone(clients), None)));
+    tasks.spawn(run_critical("long requests of clients", run(Arc::clone(&broker), Arc::clone(clients), None)));
     for _ in 0..at_once {
-        tasks.spawn(vital("requests of operators", run(Arc::clone(&broker), Arc::clone(operators), pace())));
+        tasks.spawn(run_critical("requests of operators", run(Arc::clone(&broker), Arc::clone(operators), pace())));
     }
     stop.asked().await;
     clients.stop();
@@ -173,7 +173,7 @@ fn submit(broker: &Broker, session: &Session, code: RequestCode, request: &Reque
     let reply_to = request.reply_to();
     let apart = session.apart(reply_to);
     let debt = session.inbox.owe();
-    let work = move |broker: &Broker, turn: Turn<Work>| {
+    let work = move |broker: &Broker, turn: BesideTurn<Work>| {
         let Some(mut own) = apart.open() else { return };
         let inbox = Arc::clone(&own.inbox);
         let unanswered = Unanswered::new(&inbox, Some(reply_to));

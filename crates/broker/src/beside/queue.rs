@@ -39,7 +39,7 @@ struct Line<W> {
     is_busy: bool,
 }
 
-struct State<W> {
+struct FairQueueState<W> {
     lines: HashMap<u64, Line<W>>,
     /// Connections whose next piece may begin, in the order of their turns. Each stands here once.
     ready: VecDeque<u64>,
@@ -50,7 +50,7 @@ struct State<W> {
 
 /// The queue. The mutex guards nothing else; nothing is carried out or dropped under it.
 pub(crate) struct FairQueue<W> {
-    state: Mutex<State<W>>,
+    state: Mutex<FairQueueState<W>>,
     /// A connection became ready, or the queue was stopped.
     changed: Notify,
     /// The queue was stopped, for those that rest.
@@ -58,7 +58,7 @@ pub(crate) struct FairQueue<W> {
 }
 
 /// The turn of a connection: its next piece may begin when this is dropped.
-pub(crate) struct Turn<W> {
+pub(crate) struct BesideTurn<W> {
     queue: Arc<FairQueue<W>>,
     connection: u64,
     bytes: usize,
@@ -67,7 +67,7 @@ pub(crate) struct Turn<W> {
 impl<W> FairQueue<W> {
     pub(super) fn new() -> FairQueue<W> {
         let (lines, ready) = (HashMap::new(), VecDeque::new());
-        let state = State { lines, ready, waiting: 0, bytes: 0, is_stopped: false };
+        let state = FairQueueState { lines, ready, waiting: 0, bytes: 0, is_stopped: false };
         FairQueue { state: Mutex::new(state), changed: Notify::new(), stopped: Notify::new() }
     }
 
@@ -103,7 +103,7 @@ impl<W> FairQueue<W> {
         self.add(state, connection, Piece { work, bytes: 0 });
     }
 
-    fn add(&self, mut state: MutexGuard<'_, State<W>>, connection: u64, piece: Piece<W>) {
+    fn add(&self, mut state: MutexGuard<'_, FairQueueState<W>>, connection: u64, piece: Piece<W>) {
         state.waiting += 1;
         state.bytes += piece.bytes;
         let line = state.lines.entry(connection).or_insert_with(|| Line { pieces: VecDeque::new(), is_busy: false });
@@ -121,7 +121,7 @@ impl<W> FairQueue<W> {
     }
 
     /// The next piece, when there is one; none after [`FairQueue::stop`].
-    pub(super) async fn next(self: &Arc<Self>) -> Option<(W, Turn<W>)> {
+    pub(super) async fn next(self: &Arc<Self>) -> Option<(W, BesideTurn<W>)> {
         loop {
             if let Some(next) = self.take()? {
                 return Some(next);
@@ -131,7 +131,7 @@ impl<W> FairQueue<W> {
     }
 
     /// The outer `None`: it is stopped.
-    fn take(self: &Arc<Self>) -> Option<Option<(W, Turn<W>)>> {
+    fn take(self: &Arc<Self>) -> Option<Option<(W, BesideTurn<W>)>> {
         let mut state = self.state.lock();
         if state.is_stopped {
             drop(state);
@@ -145,7 +145,7 @@ impl<W> FairQueue<W> {
             line.pieces.pop_front()
         });
         state.waiting -= usize::from(next.is_some());
-        Some(next.map(|Piece { work, bytes }| (work, Turn { queue: Arc::clone(self), connection, bytes })))
+        Some(next.map(|Piece { work, bytes }| (work, BesideTurn { queue: Arc::clone(self), connection, bytes })))
     }
 
     /// Waits for so long, and no longer than until [`FairQueue::stop`].
@@ -201,7 +201,7 @@ impl<W> FairQueue<W> {
     }
 }
 
-impl<W> Drop for Turn<W> {
+impl<W> Drop for BesideTurn<W> {
     fn drop(&mut self) {
         self.queue.is_over(self.connection, self.bytes);
     }
@@ -219,7 +219,7 @@ mod tests {
         queue
     }
 
-    fn take(queue: &Arc<FairQueue<&'static str>>) -> Option<(&'static str, Turn<&'static str>)> {
+    fn take(queue: &Arc<FairQueue<&'static str>>) -> Option<(&'static str, BesideTurn<&'static str>)> {
         queue.take().flatten()
     }
 

@@ -19,15 +19,15 @@ use store::Store;
 
 use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
-use crate::client::together;
+use crate::client::multi_send;
 use crate::client_handle::{ClientHandle, ClientQuestion};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::clients::{self, Beat, CONSUMES_MAX, Client, Clients, ConsumerGroup, Notice, is_tag};
 use crate::state::conditions::Conditions;
+use crate::state::message_filter::check_property_filter;
+use crate::state::message_filter::{At, SQL92, TAGS_BYTES_MAX};
 use crate::state::topics::Topics;
-use crate::state::want::check_property_filter;
-use crate::state::want::{At, SQL92, TAGS_BYTES_MAX};
 
 /// Groups that one client names at most.
 const GROUPS_MAX: usize = 10_000;
@@ -79,7 +79,7 @@ pub(crate) fn beat(
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    let offer = together::offer(session, &broker.settings.load(), request)?;
+    let offer = multi_send::offer(session, &broker.settings.load(), request)?;
     // A long one is carried out beside (`beside`), where reading it holds up nobody.
     let said: Heartbeat = body(request)?;
     let connection = &session.connection;

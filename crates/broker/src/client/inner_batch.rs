@@ -18,11 +18,11 @@ use store::{Stage, TagsCode};
 use crate::broker::Broker;
 use crate::client::send;
 use crate::refusal::Refusal;
-use crate::sends::{Counted, Kind, Receipt};
+use crate::sends::{Counted, Receipt, ReceiptKind};
 use crate::session::Session;
 use crate::state::topics::Topic;
 use crate::waiting::hold::Lane;
-use crate::write::facts::{self, Facts};
+use crate::write::send_properties::{self, SendProperties};
 use crate::write::{append, light};
 
 /// How many messages a batch holds, and whether the session's batch of records was told all their keys.
@@ -108,7 +108,7 @@ pub(crate) fn gather(
     settings: &BrokerSettings,
     request: &Request<'_>,
     message: &SendMessage<'_>,
-    facts: &Facts<'_>,
+    facts: &SendProperties<'_>,
     target: Target<'_>,
     Content { count, are_keys_said }: Content,
 ) -> Result<(), Refusal> {
@@ -155,7 +155,7 @@ pub(crate) fn gather(
     }
     sends.receipts.push(Receipt {
         reply_to: request.reply_to(),
-        kind: if is_batch_request { Kind::InnerBatch } else { Kind::Send },
+        kind: if is_batch_request { ReceiptKind::InnerBatch } else { ReceiptKind::Send },
         queue_id: target.queue_id,
         records: first..first + 1,
         text: uniq_key,
@@ -179,7 +179,7 @@ fn write_properties(
     count: u16,
 ) {
     out.clear();
-    facts::copy_except(out, client, |key| {
+    send_properties::copy_except(out, client, |key| {
         matches!(
             key,
             name::POP_CK
@@ -192,11 +192,11 @@ fn write_properties(
         )
     });
     if let Some(uniq_key) = made_uniq_key {
-        facts::put(out, name::UNIQ_KEY, uniq_key);
+        send_properties::put(out, name::UNIQ_KEY, uniq_key);
     }
-    facts::put(out, name::MSG_REGION, &settings.region_id);
-    facts::put(out, name::TRACE_ON, if settings.trace_on { "true" } else { "false" });
-    facts::put(out, name::CLUSTER, &settings.broker_cluster_name);
-    facts::put(out, name::INNER_NUM, &count.to_string());
+    send_properties::put(out, name::MSG_REGION, &settings.region_id);
+    send_properties::put(out, name::TRACE_ON, if settings.trace_on { "true" } else { "false" });
+    send_properties::put(out, name::CLUSTER, &settings.broker_cluster_name);
+    send_properties::put(out, name::INNER_NUM, &count.to_string());
     out.extend_from_slice(INNER_BASE_PLACE.as_bytes());
 }

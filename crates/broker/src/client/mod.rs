@@ -9,6 +9,7 @@ pub(crate) mod heartbeat;
 pub(crate) mod inner_batch;
 pub(crate) mod late_subscription;
 mod local;
+pub(crate) mod multi_send;
 pub(crate) mod offsets;
 pub(crate) mod order_lock;
 pub(crate) mod pull;
@@ -17,7 +18,6 @@ pub(crate) mod register;
 pub(crate) mod reply;
 pub(crate) mod retry;
 pub(crate) mod send;
-pub(crate) mod together;
 pub(crate) mod view;
 
 #[cfg(test)]

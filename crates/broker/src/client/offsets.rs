@@ -12,7 +12,7 @@ use crate::broker::Broker;
 use crate::client::eventual::{Eventual, encode_offset};
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::state::offsets::{Client, Offsets, rows};
+use crate::state::offsets::{OffsetClient, Offsets, rows};
 use crate::static_topic;
 use crate::static_topic::NamedQueue;
 use crate::static_topic::offsets::{Found, Placed};
@@ -82,7 +82,7 @@ impl<'a> CommitOrder<'a> {
             return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
         }
         let asks_first = || broker.clients.asks_first(group).unwrap_or(true);
-        let client = Client { connection, asks_first: &asks_first };
+        let client = OffsetClient { connection, asks_first: &asks_first };
         if broker.offsets.passes_over(&client, group, name, queue_id, offset) {
             return Ok(Eventual::Now(Committed::PassedOver));
         }

@@ -25,10 +25,10 @@ use crate::parked::{Parked, PullOrder};
 use crate::refusal::{Refusal, SEE_FAQ, SOON};
 use crate::session::Session;
 use crate::state::clients::is_tag;
-use crate::state::offsets::Client;
-use crate::state::want::{At, Effort, Reader, SQL92, Want, check_property_filter};
+use crate::state::message_filter::{At, Effort, MessageFilter, Reader, SQL92, check_property_filter};
+use crate::state::offsets::OffsetClient;
 use crate::static_topic;
-use crate::static_topic::pull::{OFFSET_RESET, Place};
+use crate::static_topic::pull::{OFFSET_RESET, ReadPlace};
 use crate::waiting::hold::{Lane, Wake};
 
 /// Why a pull is forbidden; 5.x clients read it from the answer.
@@ -102,7 +102,7 @@ pub(crate) fn pull(
     let (group, has_subscription) = (&order.group.name, message.sys_flag & bits::SUBSCRIPTION != 0);
     // Before its heartbeat: who says with each pull what it subscribes to, reads by itself.
     let asks_first = || broker.clients.asks_first(group).unwrap_or(!has_subscription);
-    let client = Client { connection: session.connection.id(), asks_first: &asks_first };
+    let client = OffsetClient { connection: session.connection.id(), asks_first: &asks_first };
     if message.sys_flag & bits::COMMIT_OFFSET != 0 {
         let (topic, queue_id) = (order.topic.name(), order.queue_id());
         broker.offsets.commit_by(&client, group, topic, queue_id, message.commit_offset);
@@ -185,8 +185,8 @@ fn check(
         return Err(forbid(forbidden::TOPIC, format!("the topic[{}] pulling message is forbidden", message.topic)));
     }
     let logical = match static_topic::pull::place(broker, session, request, &topic, message)? {
-        Place::Here(logical) => logical,
-        Place::Elsewhere => return Ok(None),
+        ReadPlace::Here(logical) => logical,
+        ReadPlace::Elsewhere => return Ok(None),
     };
     let queue_id = match u32::try_from(message.queue_id) {
         Ok(queue_id) if message.queue_id < config.read_queue_nums => queue_id,
@@ -245,7 +245,7 @@ fn subscription(
     settings: &BrokerSettings,
     message: &PullMessage<'_>,
     may_broadcast: bool,
-) -> Result<Option<Arc<Want>>, PullRefusal> {
+) -> Result<Option<Arc<MessageFilter>>, PullRefusal> {
     if message.sys_flag & bits::SUBSCRIPTION != 0 {
         let expression = message.subscription.unwrap_or_default();
         let kind = message.expression_type.unwrap_or_default();
@@ -297,7 +297,7 @@ fn subscription(
         return Ok(subscription.want().cloned());
     }
     if settings.filter_support_retry && names::is_retry_topic(message.topic) {
-        return Ok(Some(Arc::new(Want::Retries(consumers))));
+        return Ok(Some(Arc::new(MessageFilter::Retries(consumers))));
     }
     Ok(subscription.want().cloned())
 }

@@ -26,10 +26,10 @@ use tokio::task::JoinSet;
 
 use crate::blocking::beside;
 use crate::broker::Broker;
+use crate::critical::run_critical;
 use crate::state::registry::{Identity, Owed, PAUSE_UNCONNECTED_MAX, Server};
 use crate::state::topics::Topics;
 use crate::tasks::Stop;
-use crate::vital::vital;
 
 /// The first pause after a failure.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
@@ -86,7 +86,7 @@ impl RegisterError {
 pub(crate) async fn keep_registered(broker: Arc<Broker>, stop: Stop) {
     let mut servers = JoinSet::new();
     for server in &broker.registry.servers {
-        servers.spawn(vital("registration", keep(Arc::clone(&broker), Arc::clone(server), stop.clone())));
+        servers.spawn(run_critical("registration", keep(Arc::clone(&broker), Arc::clone(server), stop.clone())));
     }
     while servers.join_next().await.is_some() {}
     unregister(&broker).await;

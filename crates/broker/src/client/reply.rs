@@ -25,13 +25,13 @@ use crate::client::send::{admit, queue_of};
 use crate::client_handle::{ClientHandle, ClientQuestion};
 use crate::inbox::Errand;
 use crate::refusal::Refusal;
-use crate::sends::{Counted, Kind, Receipt, Sends, nowhere, outcome};
+use crate::sends::{Counted, Receipt, ReceiptKind, Sends, nowhere, outcome};
 use crate::session::Session;
 use crate::state::clients::Clients;
 use crate::state::stats::MessageType;
 use crate::state::topics::Topic;
 use crate::waiting::hold::Lane;
-use crate::write::{append, facts};
+use crate::write::{append, send_properties};
 
 /// How long the client that asked has to take its reply.
 const PUSH: Duration = Duration::from_secs(10);
@@ -125,8 +125,8 @@ impl Reply {
     /// there; nothing if it did.
     async fn push(&self, asker: &ClientHandle, store_host: &str, pushed_at: i64) -> String {
         let mut properties = Vec::with_capacity(self.properties.len() + 32);
-        facts::copy_except(&mut properties, &self.properties, |key| key == name::PUSH_REPLY_TIME);
-        facts::put(&mut properties, name::PUSH_REPLY_TIME, &pushed_at.to_string());
+        send_properties::copy_except(&mut properties, &self.properties, |key| key == name::PUSH_REPLY_TIME);
+        send_properties::put(&mut properties, name::PUSH_REPLY_TIME, &pushed_at.to_string());
         let fields = PushReply {
             producer_group: &self.producer_group,
             topic: self.topic.name(),
@@ -183,7 +183,7 @@ impl Reply {
         let lane = self.lane(&broker.store)?;
         sends.properties.clear();
         // An acknowledgement handle is not a client's to make, nor are numbers in light queues.
-        facts::copy_except(&mut sends.properties, &self.properties, |key| {
+        send_properties::copy_except(&mut sends.properties, &self.properties, |key| {
             matches!(key, name::POP_CK | name::INNER_MULTI_QUEUE_OFFSET)
         });
         if sends.properties.len() > PROPERTIES_MAX {
@@ -212,7 +212,7 @@ impl Reply {
         let text = sends.receipts.keep(failure);
         sends.receipts.push(Receipt {
             reply_to: self.reply_to,
-            kind: Kind::Reply,
+            kind: ReceiptKind::Reply,
             queue_id: self.queue_id,
             records: first..first + 1,
             text,

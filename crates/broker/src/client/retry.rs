@@ -17,13 +17,13 @@ use store::{LogSlice, TagsCode};
 use crate::broker::Broker;
 use crate::cold;
 use crate::refusal::Refusal;
-use crate::sends::{Counted, Kind, Receipt, Sends};
+use crate::sends::{Counted, Receipt, ReceiptKind, Sends};
 use crate::session::Session;
 use crate::state::groups::Group;
 use crate::state::topics::Topic;
 use crate::waiting::hold::Lane;
 use crate::write::append;
-use crate::write::facts::{self, Real};
+use crate::write::send_properties::{self, Real};
 
 /// From this version on a client may say how often a message is retried (V3_4_9's ordinal).
 pub(crate) const VERSION_OF_MAX_RECONSUME_TIMES: i32 = 121;
@@ -195,7 +195,7 @@ impl GivenBack {
         append::check_fits(broker, &mut sends.batch, first, gathered)?;
         sends.receipts.push(Receipt {
             reply_to,
-            kind: Kind::Plain,
+            kind: ReceiptKind::Plain,
             queue_id: queue_id as i32,
             records: first..first + 1,
             text: 0..0,
@@ -252,7 +252,7 @@ impl GivenBack {
 /// The message's own properties, and where it comes from.
 fn write_properties(out: &mut Vec<u8>, view: &RecordView<'_>, fate: Fate, level: i32, real: Real<'_>) {
     let is_dead = fate == Fate::Dead;
-    facts::copy_except(out, &view.properties(), |key| {
+    send_properties::copy_except(out, &view.properties(), |key| {
         matches!(key, name::DELAY | name::WAIT | name::REAL_TOPIC | name::REAL_QID)
             // The delay of the retry wins over the time that the message once waited for.
             || !is_dead && matches!(key, name::TIMER_DELAY_SEC | name::TIMER_DELAY_MS | name::TIMER_DELIVER_MS)
@@ -260,23 +260,23 @@ fn write_properties(out: &mut Vec<u8>, view: &RecordView<'_>, fate: Fate, level:
     });
     let origin_topic = view.property(name::RETRY_TOPIC).unwrap_or(view.topic());
     if view.property(name::RETRY_TOPIC).is_none() {
-        facts::put(out, name::RETRY_TOPIC, origin_topic);
+        send_properties::put(out, name::RETRY_TOPIC, origin_topic);
     }
     let mut own_id = String::new();
     offset_message_id(&mut own_id, view.store_host(), view.log_offset());
     let origin_id = view.property(name::ORIGIN_MESSAGE_ID).unwrap_or(&own_id);
     if view.property(name::ORIGIN_MESSAGE_ID).is_none() {
-        facts::put(out, name::ORIGIN_MESSAGE_ID, origin_id);
+        send_properties::put(out, name::ORIGIN_MESSAGE_ID, origin_id);
     }
     // Apache writes this into what was sent back, and consumers see it. Our answer waits for the flush all the same.
-    facts::put(out, name::WAIT, "false");
+    send_properties::put(out, name::WAIT, "false");
     if is_dead {
-        facts::put(out, name::DLQ_ORIGIN_TOPIC, origin_topic);
-        facts::put(out, name::DLQ_ORIGIN_MESSAGE_ID, origin_id);
-        facts::put(out, name::DELAY, "0");
+        send_properties::put(out, name::DLQ_ORIGIN_TOPIC, origin_topic);
+        send_properties::put(out, name::DLQ_ORIGIN_MESSAGE_ID, origin_id);
+        send_properties::put(out, name::DELAY, "0");
     } else {
-        facts::put(out, name::DELAY, &level.to_string());
-        facts::put_real(out, real);
+        send_properties::put(out, name::DELAY, &level.to_string());
+        send_properties::put_real(out, real);
     }
 }
 

@@ -25,12 +25,12 @@ use crate::broker::Broker;
 use crate::client::inner_batch::{self, Content, Target};
 use crate::client::retry::VERSION_OF_MAX_RECONSUME_TIMES;
 use crate::refusal::Refusal;
-use crate::sends::{Counted, Kind, Receipt, Sends};
+use crate::sends::{Counted, Receipt, ReceiptKind, Sends};
 use crate::session::Session;
 use crate::state::topics::{Changed, Topic};
 use crate::waiting::hold::Lane;
-use crate::write::facts::{self, Additions, Facts, Real};
 use crate::write::repeats::{self, Verdict};
+use crate::write::send_properties::{self, Additions, Real, SendProperties};
 use crate::write::{append, light};
 use crate::{lite, static_topic, timer};
 
@@ -87,7 +87,7 @@ pub(crate) fn is_batch(request: &Request<'_>, message: &SendMessage<'_>) -> bool
 /// Writes a refusal with the fields that producers expect in every answer to a send.
 pub(crate) fn refuse(broker: &Broker, request: &Request<'_>, refusal: &Refusal, out: &mut Outgoing) {
     if request.header.is_oneway() {
-        broker.unheard.note(refusal, broker.clock.now().0);
+        broker.oneway_refusals.note(refusal, broker.clock.now().0);
     }
     let settings = broker.settings.load();
     let is_recall = request.header.code == request::RECALL_MESSAGE;
@@ -247,7 +247,7 @@ struct Single<'a> {
     route: &'a Route,
     /// As the client wrote them.
     properties: &'a str,
-    facts: &'a Facts<'a>,
+    facts: &'a SendProperties<'a>,
     /// The queue that its priority names.
     priority: Option<i32>,
 }
@@ -282,7 +282,7 @@ fn gather_one(
     route: &Route,
 ) -> Result<bool, Refusal> {
     let properties = message.properties.unwrap_or_default();
-    let facts = &Facts::of(properties);
+    let facts = &SendProperties::of(properties);
     let priority = priority_of(route, facts)?;
     let single = Single { settings, request, message, route, properties, facts, priority };
     let level = if route.is_dead { 0 } else { delay_level(facts)? };
@@ -439,7 +439,7 @@ impl<'a> Single<'a> {
             is_dead: route.is_dead,
             lite_queue,
         };
-        facts::write(&mut sends.properties, properties, facts, &additions);
+        send_properties::write(&mut sends.properties, properties, facts, &additions);
         sends.light.clear();
         let whole = sends.properties.len();
         if let Some(list) = light {
@@ -500,12 +500,12 @@ impl<'a> Single<'a> {
     }
 
     /// What the answer is for. Adds to the text of one that waits for its time the handle that takes it back.
-    fn keep_handle(&self, sends: &mut Sends, wait: Wait, text: &mut Range<usize>) -> Kind {
-        let Some(out) = wait.slot().filter(|_| !self.route.topic.is_retry()) else { return Kind::Send };
+    fn keep_handle(&self, sends: &mut Sends, wait: Wait, text: &mut Range<usize>) -> ReceiptKind {
+        let Some(out) = wait.slot().filter(|_| !self.route.topic.is_retry()) else { return ReceiptKind::Send };
         sends.receipts.keep_handle(text, |text, uniq_key| {
             timer::handle(text, self.route.topic.name(), &self.settings.broker_name, out, uniq_key);
         });
-        Kind::Timer
+        ReceiptKind::Timer
     }
 
     /// Gathers a message of which the producer says that it is a batch.
@@ -551,7 +551,7 @@ impl Wait {
 
 /// The queue that a message's priority names, in a topic with any message type. Refuses a message without key to a topic that
 /// is compacted by keys.
-fn priority_of(route: &Route, facts: &Facts<'_>) -> Result<Option<i32>, Refusal> {
+fn priority_of(route: &Route, facts: &SendProperties<'_>) -> Result<Option<i32>, Refusal> {
     let topic_settings = route.topic.settings();
     if facts.keys.is_empty()
         && topic_settings.attributes.get("cleanup.policy").is_some_and(|policy| policy == "COMPACTION")
@@ -577,7 +577,7 @@ struct Several<'a> {
     message: &'a SendMessage<'a>,
     topic: &'a Arc<Topic>,
     /// Of the batch as a whole.
-    facts: &'a Facts<'a>,
+    facts: &'a SendProperties<'a>,
     own_flush: Option<FlushMode>,
     queue_id: i32,
     sys_flag: i32,
@@ -594,7 +594,7 @@ fn gather_batch(
     topic: &Arc<Topic>,
     queue_id: i32,
 ) -> Result<(), Refusal> {
-    let facts = &Facts::of(message.properties.unwrap_or_default());
+    let facts = &SendProperties::of(message.properties.unwrap_or_default());
     let own_flush = check_batch(broker, request, message, topic, facts)?;
     let mut sys_flag = message.sys_flag;
     if topic.settings().topic_filter_type == TopicFilterType::MultiTag {
@@ -621,7 +621,7 @@ fn check_batch(
     request: &Request<'_>,
     message: &SendMessage<'_>,
     topic: &Topic,
-    facts: &Facts<'_>,
+    facts: &SendProperties<'_>,
 ) -> Result<Option<FlushMode>, Refusal> {
     if message.topic.len() > names::TOPIC_MAX {
         let limit = names::TOPIC_MAX;
@@ -654,11 +654,14 @@ fn check_batch(
 
 impl<'a> Several<'a> {
     /// The messages, each checked, with its facts and the stage that it asks for.
-    fn messages(&self, broker: &Broker) -> impl Iterator<Item = Result<(InnerMessage<'a>, Facts<'a>, Stage), Refusal>> {
+    fn messages(
+        &self,
+        broker: &Broker,
+    ) -> impl Iterator<Item = Result<(InnerMessage<'a>, SendProperties<'a>, Stage), Refusal>> {
         let Several { message, topic, facts, own_flush, is_inner, .. } = *self;
         (0..).zip(batch::iter(self.request.body)).map(move |(place, inner)| {
             let inner = inner.map_err(|error| Refusal::illegal(format!("message {place} of the batch: {error}")))?;
-            let inner_facts = Facts::of(inner.properties);
+            let inner_facts = SendProperties::of(inner.properties);
             check_inner(&inner, &inner_facts, place, facts)?;
             let own = if inner_facts.flush_disk_type.is_some() { inner_facts.flush()? } else { own_flush };
             let stage = broker.stage_of(topic, own);
@@ -678,7 +681,7 @@ impl<'a> Several<'a> {
         let are_keys_said = broker.store.has_key_index();
         let records = &mut session.sends.batch;
         records.begin_keys();
-        let mut say_keys = |of: &Facts<'_>| {
+        let mut say_keys = |of: &SendProperties<'_>| {
             if are_keys_said {
                 records.say_keys_of_next(&lane.queue, &of.message_keys());
             }
@@ -713,7 +716,7 @@ impl<'a> Several<'a> {
         let text = sends.receipts.keep(facts.uniq_key);
         sends.receipts.push(Receipt {
             reply_to: request.reply_to(),
-            kind: Kind::Batch,
+            kind: ReceiptKind::Batch,
             queue_id,
             records: first..first + count,
             text,
@@ -761,7 +764,12 @@ impl<'a> Several<'a> {
 }
 
 /// What all messages of a batch must have in common, and what none of them may have.
-fn check_inner(inner: &InnerMessage<'_>, facts: &Facts<'_>, place: usize, batch: &Facts<'_>) -> Result<(), Refusal> {
+fn check_inner(
+    inner: &InnerMessage<'_>,
+    facts: &SendProperties<'_>,
+    place: usize,
+    batch: &SendProperties<'_>,
+) -> Result<(), Refusal> {
     if let Some(delay) = facts.delay
         && delay != "0"
     {
@@ -802,7 +810,7 @@ fn check_inner(inner: &InnerMessage<'_>, facts: &Facts<'_>, place: usize, batch:
     Ok(())
 }
 
-fn delay_level(facts: &Facts<'_>) -> Result<i32, Refusal> {
+fn delay_level(facts: &SendProperties<'_>) -> Result<i32, Refusal> {
     facts.delay_level().map_err(|text| Refusal::illegal(format!("property DELAY: \"{text}\" is not a number")))
 }
 
@@ -816,7 +824,7 @@ fn check_not_rolled_back(sys_flag: i32) -> Result<(), Refusal> {
 }
 
 /// May this half message be stored? Apache takes one with a delay, moves it past its check and drops it when its time has come.
-fn check_half(settings: &BrokerSettings, facts: &Facts<'_>, level: i32) -> Result<(), Refusal> {
+fn check_half(settings: &BrokerSettings, facts: &SendProperties<'_>, level: i32) -> Result<(), Refusal> {
     if settings.reject_transaction_message {
         return Err(Refusal::new(
             ResponseCode::NoPermission,

@@ -17,7 +17,7 @@ use protocol::record::{self, RecordView, Scanned};
 use protocol::tags;
 use store::{LogSlice, RecordAt, RecordBatch, StoreError, TagsCode, Unit};
 
-use super::state::aside::{Aside, Key};
+use super::state::aside::{Aside, AsideKey};
 use super::state::{Delay, SCAN_FROM, put};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
@@ -30,7 +30,7 @@ use crate::waiting::fetch;
 use crate::waiting::hold::Lane;
 use crate::wall_time::{self, Steps};
 use crate::write::{append, light};
-use crate::{blocking, protect};
+use crate::{blocking, retention_floor};
 use aside::{NOT_THERE, UNREAD_MAX};
 
 /// Messages delivered under one lock of the log.
@@ -45,7 +45,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const LAST_FLUSH: Duration = Duration::from_secs(1);
 
 /// A delivery that the journal is not told of before it is flushed.
-struct Unflushed {
+struct UnflushedDelivery {
     end: LogOffset,
     done: Done,
 }
@@ -56,7 +56,7 @@ enum Done {
     /// A level, up to its next offset.
     Level(usize, u64),
     /// A message that was aside.
-    Aside(Key),
+    Aside(AsideKey),
 }
 
 /// The task.
@@ -67,7 +67,7 @@ struct Delivery {
     delivered: HashSet<u64>,
     /// Where the log ended at the start: whatever is in `delivered` was delivered before.
     loaded_end: LogOffset,
-    unflushed: VecDeque<Unflushed>,
+    unflushed: VecDeque<UnflushedDelivery>,
     scan_from: LogOffset,
     /// The next place to read from, once the log is flushed up to it. The end of the log at some moment, so a record begins there.
     scan_from_next: Option<LogOffset>,
@@ -125,7 +125,7 @@ impl Delay {
     /// that may wait.
     pub(crate) fn needed_from(&self, broker: &Broker) -> Option<LogOffset> {
         let of_levels = self.in_use().iter().zip(0..).filter_map(|(next, level)| {
-            protect::first_from(broker, names::SCHEDULE_TOPIC, level, next.load(Ordering::Acquire))
+            retention_floor::first_from(broker, names::SCHEDULE_TOPIC, level, next.load(Ordering::Acquire))
         });
         // After the levels: what they have passed over was set aside before.
         of_levels.min().into_iter().chain(self.aside.first()).min()
@@ -447,7 +447,7 @@ impl Delivery {
         }
         self.schedule.skip_to(level, next);
         if next > first {
-            self.unflushed.push_back(Unflushed { end, done: Done::Level(level, next) });
+            self.unflushed.push_back(UnflushedDelivery { end, done: Done::Level(level, next) });
         }
     }
 
@@ -496,7 +496,7 @@ impl Delivery {
 
     /// Up to where the log has to be flushed before the journal knows of all that a level has delivered. None: it knows.
     fn unflushed_with(&self, level: usize) -> Option<u64> {
-        let is_of = |one: &Unflushed| matches!(one.done, Done::Level(of, _) if of == level);
+        let is_of = |one: &UnflushedDelivery| matches!(one.done, Done::Level(of, _) if of == level);
         let last = self.unflushed.iter().rposition(is_of)?;
         // They are noted in their order, which need not be that of their ends.
         self.unflushed.iter().take(last + 1).map(|one| one.end.0).max()
@@ -559,7 +559,7 @@ impl Delivery {
         let Some(end) = self.batch.landed().last().map(|landed| landed.end) else { return false };
         broker.wake(vec![lane], self.batch.light_queues(), end);
         self.schedule.skip_to(level, next);
-        self.unflushed.push_back(Unflushed { end, done: Done::Level(level, next) });
+        self.unflushed.push_back(UnflushedDelivery { end, done: Done::Level(level, next) });
         true
     }
 }

@@ -14,7 +14,7 @@ use store::Store;
 
 use super::offer::{hand_on, offer};
 use super::state::LiteGroup;
-use super::state::subscriptions::{Client, Excluded, Quota, QuotaError, wildcard};
+use super::state::subscriptions::{Excluded, LiteClient, Quota, QuotaError, wildcard};
 use crate::answer::{body, reply_ok};
 use crate::broker::Broker;
 use crate::client_handle::{ClientHandle, ClientQuestion};
@@ -133,7 +133,7 @@ fn make(
 ) -> Result<(), Refusal> {
     let lite = LiteGroup::of(config);
     let settings = broker.settings.load();
-    let client = Client {
+    let client = LiteClient {
         id: &change.client_id,
         group: &change.group,
         now_ms: steady_ms(&broker.clock),

@@ -21,7 +21,7 @@ use store::Store;
 use crate::refusal::Refusal;
 use crate::state::groups::Groups;
 use crate::state::topics::Topics;
-use crate::write::facts::Facts;
+use crate::write::send_properties::SendProperties;
 
 pub(crate) use control::{control, trigger};
 pub(crate) use duty::{dispatch, forget_parent, keep};
@@ -30,7 +30,7 @@ pub(crate) use offer::offer;
 pub(crate) use state::{Lite, LiteGroup, expiration_minutes, is_parent, room_of};
 
 /// The light queue of a lite message, if it is one. A topic that takes no light queues (a retry) holds it as any other.
-pub(crate) fn queue_of(store: &Store, facts: &Facts<'_>, topic: &str) -> Result<Option<String>, Refusal> {
+pub(crate) fn queue_of(store: &Store, facts: &SendProperties<'_>, topic: &str) -> Result<Option<String>, Refusal> {
     let Some(lite_topic) = facts.lite_topic.filter(|_| names::takes_light_queues(topic)) else { return Ok(None) };
     let illegal = |remark: String| Err(Refusal::new(ResponseCode::MessageIllegal, remark));
     if !store.has_light_queues() {

@@ -15,7 +15,7 @@ use protocol::names;
 use store::ConsumeQueue;
 use tokio::sync::Notify;
 
-use crate::state::offsets::KeyRef;
+use crate::state::offsets::GroupTopicRef;
 use crate::waiting::hold::Hold;
 use crate::wall_time::steady_ms;
 
@@ -24,7 +24,7 @@ pub(in crate::lite) mod subscriptions;
 mod turns;
 
 use subscriptions::{Subscriptions, Woken};
-use turns::{Key, Turns};
+use turns::{LiteKey, Turns};
 
 /// Who subscribes to which lite topics, and who is told of what.
 pub(crate) struct Lite<C> {
@@ -84,7 +84,7 @@ impl<C: Clone> Lite<C> {
 
     /// Wakes one pop of a client.
     pub(crate) fn wake_next(&self, client: &str, group: &str) {
-        self.hold.rooms.arrived(KeyRef { group, topic: &room_of(client) });
+        self.hold.rooms.arrived(GroupTopicRef { group, topic: &room_of(client) });
     }
 
     /// What a client is to look into next.
@@ -110,9 +110,9 @@ impl<C: Clone> Lite<C> {
 
     /// The turn to pop a light queue. None when somebody else has it; whoever that is tells the
     /// group again.
-    pub(crate) fn claim(self: &Arc<Lite<C>>, group: &str, queue: &Arc<str>) -> Option<Turn<C>> {
-        let key: Key = (Arc::from(group), Arc::clone(queue));
-        self.turns.lock().take(&key).then(|| Turn { lite: Arc::clone(self), key })
+    pub(crate) fn claim(self: &Arc<Lite<C>>, group: &str, queue: &Arc<str>) -> Option<LiteTurn<C>> {
+        let key: LiteKey = (Arc::from(group), Arc::clone(queue));
+        self.turns.lock().take(&key).then(|| LiteTurn { lite: Arc::clone(self), key })
     }
 
     /// Looks at a light queue again at that time, in milliseconds: the batch that a group has of it
@@ -137,12 +137,12 @@ impl<C: Clone> Lite<C> {
 }
 
 /// A turn to pop a light queue; ends when dropped.
-pub(crate) struct Turn<C: Clone> {
+pub(crate) struct LiteTurn<C: Clone> {
     lite: Arc<Lite<C>>,
-    key: Key,
+    key: LiteKey,
 }
 
-impl<C: Clone> Drop for Turn<C> {
+impl<C: Clone> Drop for LiteTurn<C> {
     fn drop(&mut self) {
         let is_missed = self.lite.turns.lock().release(&self.key);
         if is_missed {

@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 /// What a metric is.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     /// It only grows, and begins anew with the process.
     Counter,
     Gauge,
@@ -33,12 +33,12 @@ impl Exposition {
     }
 
     /// Begins a metric. `about` is a line.
-    pub(super) fn metric(&mut self, name: &str, kind: Kind, about: &str) {
+    pub(super) fn metric(&mut self, name: &str, kind: MetricKind, about: &str) {
         self.end_metric();
         let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         };
         name.clone_into(&mut self.name);
         // Writing to a string does not fail.
@@ -95,7 +95,11 @@ impl Exposition {
         self.end_metric();
         let left_out = std::mem::take(&mut self.left_out);
         if !left_out.is_empty() {
-            self.metric("gantry_metric_values_left_out", Kind::Gauge, "Values beyond metricsOtelCardinalityLimit");
+            self.metric(
+                "gantry_metric_values_left_out",
+                MetricKind::Gauge,
+                "Values beyond metricsOtelCardinalityLimit",
+            );
             for (metric, values) in &left_out {
                 self.line("", &[("metric", metric)], *values);
             }
@@ -129,9 +133,9 @@ mod tests {
     #[test]
     fn each_value_has_all_labels_and_what_is_in_them_cannot_end_them() {
         let mut page = Exposition::new(&[("cluster", "c\"1\"")], 10);
-        page.metric("a_total", Kind::Counter, "What");
+        page.metric("a_total", MetricKind::Counter, "What");
         page.value(&[("topic", "back\\slash\nline")], 7);
-        page.metric("b", Kind::Gauge, "Else");
+        page.metric("b", MetricKind::Gauge, "Else");
         page.value(&[], 1.5);
         let expected = "# HELP a_total What\n# TYPE a_total counter\n\
             a_total{cluster=\"c\\\"1\\\"\",topic=\"back\\\\slash\\nline\"} 7\n\
@@ -142,9 +146,9 @@ mod tests {
     #[test]
     fn a_metric_has_so_many_values_and_what_is_left_out_is_said() {
         let mut page = Exposition::new(&[], 2);
-        page.metric("a", Kind::Gauge, "What");
+        page.metric("a", MetricKind::Gauge, "What");
         ["x", "y", "z"].iter().for_each(|topic| page.value(&[("topic", topic)], 1));
-        page.metric("b", Kind::Histogram, "Else");
+        page.metric("b", MetricKind::Histogram, "Else");
         (0..4).for_each(|_| page.histogram(&[], &[], &[1], 1));
         let text = page.into_text();
         assert!(text.contains("a{topic=\"y\"} 1\n# HELP b"), "{text}");
@@ -156,7 +160,7 @@ mod tests {
     #[test]
     fn a_class_of_a_histogram_holds_what_is_in_those_below_it() {
         let mut page = Exposition::new(&[("cluster", "c")], 1);
-        page.metric("h", Kind::Histogram, "Sizes");
+        page.metric("h", MetricKind::Histogram, "Sizes");
         page.histogram(&[("topic", "t")], &[1024.0, 0.5], &[2, 0, 3], 9000);
         let expected = "# HELP h Sizes\n# TYPE h histogram\n\
             h_bucket{cluster=\"c\",topic=\"t\",le=\"1024.0\"} 2\n\

@@ -7,12 +7,12 @@ use protocol::body::ConsumeType;
 use protocol::names;
 use protocol::version;
 
-use super::exposition::{Exposition, Kind};
+use super::exposition::{Exposition, MetricKind};
 use super::is;
 use super::traffic::group_labels;
 use crate::admin::progress::store_time;
 use crate::broker::Broker;
-use crate::protect;
+use crate::retention_floor;
 use crate::state::offsets::split_key;
 
 /// How old messages are stands in them, and they may lie on the disk: after so long nobody looks for more of them. What was not looked at
@@ -43,7 +43,7 @@ pub(super) fn show_lags(broker: &Broker, page: &mut Exposition) {
         groups.push((topic.to_owned(), group.to_owned(), behind(broker, group, topic, &offsets, until)));
     }
     let mut metric = |name: &str, about: &str, figure: fn(&Behind) -> Option<i64>| {
-        page.metric(name, Kind::Gauge, about);
+        page.metric(name, MetricKind::Gauge, about);
         for (topic, group, behind) in &groups {
             if let Some(figure) = figure(behind) {
                 page.value(&group_labels(group, topic), figure);
@@ -108,13 +108,13 @@ fn behind(broker: &Broker, group: &str, topic: &str, offsets: &BTreeMap<i32, i64
 
 /// What of the log stays because somebody needs it.
 pub(super) fn show_needs(broker: &Broker, page: &mut Exposition) {
-    let (end, needs) = (broker.store.end().0, protect::needs(broker));
+    let (end, needs) = (broker.store.end().0, retention_floor::needs(broker));
     let of_all = "Bytes from the oldest message that a group has yet to consume or has on lease, or that waits, to the log's end";
-    page.metric("gantry_log_needed_bytes", Kind::Gauge, of_all);
-    let oldest = needs.values().copied().chain(protect::waiting_from(broker)).min();
+    page.metric("gantry_log_needed_bytes", MetricKind::Gauge, of_all);
+    let oldest = needs.values().copied().chain(retention_floor::waiting_from(broker)).min();
     page.value(&[], oldest.map_or(0, |at| end.saturating_sub(at.0)));
     let of_one = "Bytes from the oldest message that a group has yet to consume, or has on lease, to the log's end";
-    page.metric("gantry_log_needed_by_group_bytes", Kind::Gauge, of_one);
+    page.metric("gantry_log_needed_by_group_bytes", MetricKind::Gauge, of_one);
     for ((group, topic), at) in needs {
         if !is_left_out(broker, &group) && !is_left_out(broker, &topic) {
             page.value(&group_labels(&group, &topic), end.saturating_sub(at.0));
@@ -150,11 +150,11 @@ pub(super) fn show_clients(broker: &Broker, page: &mut Exposition) {
         }
     });
     let protocol = ("protocol_type", "remoting");
-    page.metric("rocketmq_producer_connections", Kind::Gauge, "Producers that are connected");
+    page.metric("rocketmq_producer_connections", MetricKind::Gauge, "Producers that are connected");
     for ((language, version), count) in &producers {
         page.value(&[("language", language), ("version", version), protocol], *count);
     }
-    page.metric("rocketmq_consumer_connections", Kind::Gauge, "Consumers that are connected");
+    page.metric("rocketmq_consumer_connections", MetricKind::Gauge, "Consumers that are connected");
     for ((group, (language, version), mode), count) in &consumers {
         let is_system = ("is_system", is(names::is_system_group(group)));
         let labels = [

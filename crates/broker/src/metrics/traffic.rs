@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use super::exposition::{Exposition, Kind};
+use super::exposition::{Exposition, MetricKind};
 use super::is;
 use crate::admin::progress::store_time;
 use crate::broker::Broker;
@@ -18,7 +18,7 @@ pub(super) fn show(broker: &Broker, page: &mut Exposition) {
     got(broker, page);
     ends(broker, &topics, page);
     let (bounds, counts, sum) = broker.stats.put_times.histogram();
-    page.metric("gantry_store_seconds", Kind::Histogram, "How long messages took until they were stored");
+    page.metric("gantry_store_seconds", MetricKind::Histogram, "How long messages took until they were stored");
     page.histogram(&[], &bounds, &counts, sum.as_secs_f64());
     answered(broker, page);
     if let Some(timers) = &broker.timers {
@@ -28,7 +28,7 @@ pub(super) fn show(broker: &Broker, page: &mut Exposition) {
 
 fn answered(broker: &Broker, page: &mut Exposition) {
     let about = "Ms from a request's arrival until the socket took its answer";
-    page.metric("rocketmq_rpc_latency_milliseconds", Kind::Histogram, about);
+    page.metric("rocketmq_rpc_latency_milliseconds", MetricKind::Histogram, about);
     let bounds = LATENCIES_MS.map(|bound| bound as f64);
     for RpcCounted { request, response, is_held, by_ms, sum_ms } in broker.stats.rpcs.all() {
         // RocketMQ writes names in lower case, and a number where it has none; any number is one of these.
@@ -58,11 +58,11 @@ fn sent(topics: &[TopicCounted], page: &mut Exposition) {
             })
         })
     };
-    page.metric("rocketmq_messages_in_total", Kind::Counter, "Messages stored");
+    page.metric("rocketmq_messages_in_total", MetricKind::Counter, "Messages stored");
     sorts().for_each(|(labels, sort)| page.value(&labels, sort.messages()));
-    page.metric("rocketmq_throughput_in_total", Kind::Counter, "Bytes stored");
+    page.metric("rocketmq_throughput_in_total", MetricKind::Counter, "Bytes stored");
     sorts().for_each(|(labels, sort)| page.value(&labels, sort.bytes));
-    page.metric("rocketmq_message_size", Kind::Histogram, "Bytes of a message; each of a batch has its share");
+    page.metric("rocketmq_message_size", MetricKind::Histogram, "Bytes of a message; each of a batch has its share");
     let bounds = SIZES.map(|bound| bound as f64);
     sorts().for_each(|(labels, sort)| page.histogram(&labels, &bounds, &sort.by_size, sort.bytes));
 }
@@ -73,15 +73,15 @@ fn got(broker: &Broker, page: &mut Exposition) {
     broker.stats.each_group(&mut |GroupCounted { group, topic, got, dead }| {
         groups.insert((group.to_owned(), topic.to_owned()), (got, dead));
     });
-    page.metric("rocketmq_messages_out_total", Kind::Counter, "Messages that consumers got");
+    page.metric("rocketmq_messages_out_total", MetricKind::Counter, "Messages that consumers got");
     for ((group, topic), (got, _)) in &groups {
         page.value(&group_labels(group, topic), got.messages);
     }
-    page.metric("rocketmq_throughput_out_total", Kind::Counter, "Bytes that consumers got");
+    page.metric("rocketmq_throughput_out_total", MetricKind::Counter, "Bytes that consumers got");
     for ((group, topic), (got, _)) in &groups {
         page.value(&group_labels(group, topic), got.bytes);
     }
-    page.metric("rocketmq_send_to_dlq_messages_total", Kind::Counter, "Messages given up");
+    page.metric("rocketmq_send_to_dlq_messages_total", MetricKind::Counter, "Messages given up");
     for ((group, topic), (_, dead)) in groups.iter().filter(|(_, (_, dead))| *dead > 0) {
         page.value(&group_labels(group, topic), *dead);
     }
@@ -95,19 +95,19 @@ pub(super) fn group_labels<'a>(group: &'a str, topic: &'a str) -> [(&'static str
 }
 
 fn ends(broker: &Broker, topics: &[TopicCounted], page: &mut Exposition) {
-    page.metric("rocketmq_half_messages", Kind::Gauge, "Transactions that nobody has ended");
+    page.metric("rocketmq_half_messages", MetricKind::Gauge, "Transactions that nobody has ended");
     page.value(&[], broker.transactions.open());
     let ends = || {
         let ended = topics.iter().filter_map(|topic| topic.ends.as_ref().map(|ends| (topic.topic.as_str(), ends)));
         ended.map(|(topic, ends)| ([("topic", topic)], ends))
     };
-    page.metric("rocketmq_commit_messages_total", Kind::Counter, "Transactions committed");
+    page.metric("rocketmq_commit_messages_total", MetricKind::Counter, "Transactions committed");
     ends().for_each(|(labels, ends)| page.value(&labels, ends.committed()));
-    page.metric("rocketmq_rollback_messages_total", Kind::Counter, "Transactions rolled back");
+    page.metric("rocketmq_rollback_messages_total", MetricKind::Counter, "Transactions rolled back");
     ends().for_each(|(labels, ends)| page.value(&labels, ends.rolled_back));
     page.metric(
         "rocketmq_finish_message_latency_milliseconds",
-        Kind::Histogram,
+        MetricKind::Histogram,
         "Seconds from a half message to its commit",
     );
     let bounds = AGES.map(|bound| bound as f64);
@@ -124,21 +124,21 @@ fn waiting(broker: &Broker, timers: &Timers, page: &mut Exposition) {
     let first_at = first.map_or(0, |queue| store_time(&broker.store, &queue, i64::try_from(next).unwrap_or(i64::MAX)));
     let pending = timers.figures.pending.load(Ordering::Relaxed).max(0);
     let late_ms = now.saturating_sub(timers.figures.read_time.load(Ordering::Relaxed)).max(0);
-    page.metric("rocketmq_timer_enqueue_lag", Kind::Gauge, "Timer messages that are not taken in");
+    page.metric("rocketmq_timer_enqueue_lag", MetricKind::Gauge, "Timer messages that are not taken in");
     page.value(&super::STORAGE, lag);
-    page.metric("rocketmq_timer_enqueue_latency_milliseconds", Kind::Gauge, "Age of the first of them in ms");
+    page.metric("rocketmq_timer_enqueue_latency_milliseconds", MetricKind::Gauge, "Age of the first of them in ms");
     page.value(&super::STORAGE, if first_at > 0 { now.saturating_sub(first_at).max(0) } else { 0 });
-    page.metric("rocketmq_timer_dequeue_lag", Kind::Gauge, "Timer messages that wait");
+    page.metric("rocketmq_timer_dequeue_lag", MetricKind::Gauge, "Timer messages that wait");
     page.value(&super::STORAGE, pending);
-    page.metric("rocketmq_timer_dequeue_latency_milliseconds", Kind::Gauge, "How late the next ones are in ms");
+    page.metric("rocketmq_timer_dequeue_latency_milliseconds", MetricKind::Gauge, "How late the next ones are in ms");
     page.value(&super::STORAGE, if pending > 0 { late_ms } else { 0 });
     let mut counted = timers.counted();
     counted.sort_unstable_by(|one, other| one.topic.cmp(&other.topic));
     let labels = |topic| [kind, medium, ("topic", topic)];
-    page.metric("rocketmq_timing_messages", Kind::Gauge, "Timer messages that wait, by topic");
+    page.metric("rocketmq_timing_messages", MetricKind::Gauge, "Timer messages that wait, by topic");
     counted.iter().for_each(|count| page.value(&labels(&count.topic), count.waiting));
-    page.metric("rocketmq_timer_enqueue_total", Kind::Counter, "Timer messages taken in");
+    page.metric("rocketmq_timer_enqueue_total", MetricKind::Counter, "Timer messages taken in");
     counted.iter().for_each(|count| page.value(&labels(&count.topic), count.taken_in));
-    page.metric("rocketmq_timer_dequeue_total", Kind::Counter, "Timer messages whose time came");
+    page.metric("rocketmq_timer_dequeue_total", MetricKind::Counter, "Timer messages whose time came");
     counted.iter().for_each(|count| page.value(&labels(&count.topic), count.dealt_with));
 }

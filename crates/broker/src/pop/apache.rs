@@ -26,7 +26,7 @@ use crate::state::offsets::rows;
 use crate::state::topics::Topic;
 use crate::waiting::fetch;
 use crate::waiting::hold::Lane;
-use crate::write::{append, facts};
+use crate::write::{append, send_properties};
 
 const CHECK_POINT: &str = "ck";
 const ACK: &str = "ack";
@@ -323,13 +323,13 @@ pub(crate) async fn hand_over(broker: &Broker) -> Result<(), Refusal> {
 fn push(broker: &Broker, batch: &mut RecordBatch, lane: &Lane, topic: &Topic, queue_id: i32, point: &CheckPoint) {
     let body = serde_json::to_vec(point).unwrap_or_default();
     let mut properties = Vec::new();
-    facts::put(&mut properties, name::TAGS, CHECK_POINT);
+    send_properties::put(&mut properties, name::TAGS, CHECK_POINT);
     let CheckPoint { group, start, pop_time, broker_name, .. } = point;
     let unique = format!("{}@{}@{start}@{group}@{pop_time}@{broker_name}@{CHECK_POINT}", point.topic, point.queue_id);
-    facts::put(&mut properties, name::UNIQ_KEY, &unique);
+    send_properties::put(&mut properties, name::UNIQ_KEY, &unique);
     // Apache measures time in this topic by the moment at which its timer let each record go.
     let out_at = pop_time.saturating_add(point.invisible_ms).saturating_sub(AHEAD_MS);
-    facts::put(&mut properties, name::TIMER_DELIVER_MS, &out_at.to_string());
+    send_properties::put(&mut properties, name::TIMER_DELIVER_MS, &out_at.to_string());
     let draft = RecordDraft {
         queue_id,
         born_timestamp: broker.clock.now().0,

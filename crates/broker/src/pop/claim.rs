@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::state::Pops;
 use super::state::handle::origin_topic;
 use super::state::ledger::{PopQueue, QueueName, QueueRef};
-use crate::state::offsets::KeyRef;
+use crate::state::offsets::GroupTopicRef;
 use crate::waiting::hold::Hold;
 
 /// A turn to pop from a queue; ends when dropped, and wakes a pop that has missed it.
@@ -35,7 +35,7 @@ impl Drop for Claim {
 
 /// Where the pops of a queue wait, and the queue as they name it. What is in a retry topic is for
 /// everybody who pops its topic.
-pub(super) fn waits_for(name: QueueRef<'_>) -> (KeyRef<'_>, Option<i32>) {
+pub(super) fn waits_for(name: QueueRef<'_>) -> (GroupTopicRef<'_>, Option<i32>) {
     let topic = origin_topic(name.topic, name.group);
-    (KeyRef { group: name.group, topic }, (topic == name.topic).then_some(name.queue_id))
+    (GroupTopicRef { group: name.group, topic }, (topic == name.topic).then_some(name.queue_id))
 }

@@ -23,16 +23,16 @@ use crate::caller::Caller;
 use crate::client_handle::ClientHandle;
 use crate::lite::Lite;
 use crate::state::groups::Group;
-use crate::state::offsets::{KeyRef, Offsets, Progress};
+use crate::state::message_filter::{At, Effort, Reader};
+use crate::state::offsets::{GroupTopicRef, Offsets, Progress};
 use crate::state::topics::{Topic, Topics};
-use crate::state::want::{At, Effort, Reader};
 use crate::waiting::hold::{Hold, Lane};
 
 /// Reads of one queue that may find nothing that is wanted before others get their turn.
 const FRUITLESS_READS: usize = 8;
 
 /// What a try needs of the broker.
-pub(super) struct Shelf {
+pub(super) struct PopSources {
     pub(super) pops: Arc<Pops>,
     pub(super) hold: Arc<Hold>,
     pub(super) topics: Arc<Topics>,
@@ -48,7 +48,7 @@ pub(super) struct Shelf {
 }
 
 /// What a try has brought.
-pub(super) struct Basket {
+pub(super) struct PopFound {
     pub(super) pop_time: i64,
     pub(super) revive_qid: i32,
     /// Records, in the order of the answer.
@@ -77,7 +77,7 @@ pub(super) struct Basket {
     pub(super) is_undone: bool,
 }
 
-impl Basket {
+impl PopFound {
     /// Steps of filters that it took.
     pub(super) fn steps(&self) -> u64 {
         self.effort.spent()
@@ -105,7 +105,7 @@ impl Visit<'_> {
 }
 
 /// What there is for one who waits.
-enum Outlook {
+enum PopProspect {
     /// A try would find something, or the topic is gone.
     Something,
     /// Nothing. What comes wakes him, and so does whoever has the turn of a queue. `free_at`: when the first batch that is in his way is over.
@@ -113,7 +113,7 @@ enum Outlook {
 }
 
 /// Where a pop looks, free of the pop.
-pub(super) struct Sought {
+pub(super) struct PopTarget {
     pub(super) group: Arc<Group>,
     pub(super) topic: Arc<Topic>,
     pub(super) queue_id: i32,
@@ -121,9 +121,9 @@ pub(super) struct Sought {
     pub(super) attempt: Option<Option<Box<str>>>,
 }
 
-impl Shelf {
-    pub(super) fn of(broker: &Broker) -> Shelf {
-        Shelf {
+impl PopSources {
+    pub(super) fn of(broker: &Broker) -> PopSources {
+        PopSources {
             pops: Arc::clone(&broker.pops),
             hold: Arc::clone(&broker.hold),
             topics: Arc::clone(&broker.topics),
@@ -139,17 +139,17 @@ impl Shelf {
     }
 
     /// The same for a caller, which has what is copied for it.
-    pub(super) fn of_caller(broker: &Broker, caller: &Caller) -> Shelf {
-        Shelf { copies: Some(caller.copies.clone()), ..Shelf::of(broker) }
+    pub(super) fn of_caller(broker: &Broker, caller: &Caller) -> PopSources {
+        PopSources { copies: Some(caller.copies.clone()), ..PopSources::of(broker) }
     }
 
     /// An empty one.
-    pub(super) fn basket(&self, is_order: bool, at: At) -> Basket {
+    pub(super) fn basket(&self, is_order: bool, at: At) -> PopFound {
         let turn = self.pops.pops.fetch_add(1, Ordering::Relaxed);
         let pop_time = self.clock.now().0;
         self.pops.latest.fetch_max(pop_time, Ordering::Relaxed);
         let revive_queues = u64::try_from(self.settings.revive_queue_num).unwrap_or(1).max(1);
-        Basket {
+        PopFound {
             pop_time,
             revive_qid: if is_order { ORDER_QUEUE } else { (turn % revive_queues) as i32 },
             parts: Vec::new(),
@@ -172,7 +172,7 @@ impl Shelf {
     }
 
     /// One try.
-    pub(super) fn fill(&self, order: &CheckedPop, at: At) -> Basket {
+    pub(super) fn fill(&self, order: &CheckedPop, at: At) -> PopFound {
         let mut basket = self.basket(order.is_order, at);
         if order.topic.is_gone() {
             return basket;
@@ -218,7 +218,7 @@ impl Shelf {
         names.into_iter().flatten().filter_map(|name| self.topics.get(&name))
     }
 
-    fn retries(&self, order: &CheckedPop, basket: &mut Basket) {
+    fn retries(&self, order: &CheckedPop, basket: &mut PopFound) {
         let rest_before = basket.rest;
         for topic in self.retry_topics(order.topic.name(), &order.group.name) {
             for queue_id in 0..topic.settings().read_queue_nums.max(0) {
@@ -235,8 +235,8 @@ impl Shelf {
         ids.map(|id| topic.lane(&self.store, id as u32)).collect()
     }
 
-    pub(super) fn sought(&self, order: &CheckedPop) -> Sought {
-        Sought {
+    pub(super) fn sought(&self, order: &CheckedPop) -> PopTarget {
+        PopTarget {
             group: Arc::clone(&order.group),
             topic: Arc::clone(&order.topic),
             queue_id: order.queue_id,
@@ -245,29 +245,29 @@ impl Shelf {
     }
 
     /// Whether a try would find something, or that the topic is gone. Queues that somebody else has the turn of do not count: he wakes whoever waits.
-    pub(super) fn has_any(&self, sought: &Sought) -> bool {
-        matches!(self.outlook(sought), Outlook::Something)
+    pub(super) fn has_any(&self, sought: &PopTarget) -> bool {
+        matches!(self.outlook(sought), PopProspect::Something)
     }
 
     /// The same for one who has parked. That a batch is over which is in his way nobody says when it is, so he is woken at that time.
-    pub(super) fn has_any_since(&self, sought: &Sought) -> bool {
-        let Outlook::Nothing { free_at } = self.outlook(sought) else { return true };
+    pub(super) fn has_any_since(&self, sought: &PopTarget) -> bool {
+        let PopProspect::Nothing { free_at } = self.outlook(sought) else { return true };
         if let Some(free_at) = free_at {
-            let key = KeyRef { group: &sought.group.name, topic: sought.topic.name() };
+            let key = GroupTopicRef { group: &sought.group.name, topic: sought.topic.name() };
             self.hold.rooms.wake_at(key, free_at.saturating_sub(self.clock.now().0));
         }
         false
     }
 
-    fn outlook(&self, sought: &Sought) -> Outlook {
+    fn outlook(&self, sought: &PopTarget) -> PopProspect {
         let topic = &sought.topic;
         if topic.is_gone() {
-            return Outlook::Something;
+            return PopProspect::Something;
         }
         let mut first = None;
         let mut is_something = |topic: &Topic, queue_id| match self.outlook_of(sought, topic, queue_id) {
-            Outlook::Something => true,
-            Outlook::Nothing { free_at } => {
+            PopProspect::Something => true,
+            PopProspect::Nothing { free_at } => {
                 first = [first, free_at].into_iter().flatten().min();
                 false
             }
@@ -279,12 +279,12 @@ impl Shelf {
                 && self
                     .retry_topics(topic.name(), &sought.group.name)
                     .any(|topic| (0..topic.settings().read_queue_nums.max(0)).any(|id| is_something(&topic, id)));
-        if has_any { Outlook::Something } else { Outlook::Nothing { free_at: first } }
+        if has_any { PopProspect::Something } else { PopProspect::Nothing { free_at: first } }
     }
 
     /// What there is in one queue, by one look at who has it: whoever takes it later wakes who waits, or is seen here.
-    fn outlook_of(&self, sought: &Sought, topic: &Topic, queue_id: i32) -> Outlook {
-        let nothing = Outlook::Nothing { free_at: None };
+    fn outlook_of(&self, sought: &PopTarget, topic: &Topic, queue_id: i32) -> PopProspect {
+        let nothing = PopProspect::Nothing { free_at: None };
         let Ok(lane) = topic.lane(&self.store, queue_id as u32) else { return nothing };
         let name = QueueRef { group: &sought.group.name, topic: topic.name(), queue_id };
         let from = match self.offsets.committed(name.group, name.topic, queue_id) {
@@ -303,7 +303,7 @@ impl Shelf {
         let now = self.clock.now().0;
         let attempt = sought.attempt.as_ref();
         let blocked_until = attempt.and_then(|id| self.pops.orders.blocked_until(name, id.as_deref(), now));
-        blocked_until.map_or(Outlook::Something, |until| Outlook::Nothing { free_at: Some(until) })
+        blocked_until.map_or(PopProspect::Something, |until| PopProspect::Nothing { free_at: Some(until) })
     }
 
     fn is_over_threshold(&self, name: QueueRef<'_>) -> bool {
@@ -354,7 +354,7 @@ impl Shelf {
         seen
     }
 
-    fn visit(&self, order: &CheckedPop, topic: &Arc<Topic>, queue_id: i32, basket: &mut Basket) {
+    fn visit(&self, order: &CheckedPop, topic: &Arc<Topic>, queue_id: i32, basket: &mut PopFound) {
         let lane = match topic.lane(&self.store, queue_id as u32) {
             Ok(lane) => lane,
             Err(error) => {
@@ -400,7 +400,7 @@ impl Shelf {
     }
 
     /// The rest of a visit, for whoever has the turn.
-    fn take_from(&self, order: &CheckedPop, visit: &Visit<'_>, claim: &Claim, basket: &mut Basket) {
+    fn take_from(&self, order: &CheckedPop, visit: &Visit<'_>, claim: &Claim, basket: &mut PopFound) {
         let from = self.begin(order, visit, basket.may_fault);
         if order.is_order && self.pops.orders.is_blocked(visit.name, order.attempt_id.as_deref(), basket.pop_time) {
             return;
@@ -418,7 +418,7 @@ impl Shelf {
     }
 
     /// Bytes that the basket may still take.
-    pub(super) fn room(&self, basket: &Basket) -> usize {
+    pub(super) fn room(&self, basket: &PopFound) -> usize {
         self.store_settings.max_transfer_bytes_on_message_in_memory.max(1).saturating_sub(basket.bytes)
     }
 
@@ -473,7 +473,7 @@ impl Shelf {
         order: &CheckedPop,
         visit: &Visit<'_>,
         mut from: i64,
-        basket: &mut Basket,
+        basket: &mut PopFound,
         slices: &mut Vec<LogSlice>,
     ) -> Option<(i64, Read)> {
         let QueueRef { group, topic, queue_id } = visit.name;

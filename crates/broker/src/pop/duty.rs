@@ -20,7 +20,7 @@ use super::state::handle::{Origin, origin_topic, retry_topic};
 use super::state::ledger::{LeaseId, QueueName};
 use crate::blocking;
 use crate::broker::Broker;
-use crate::state::offsets::KeyRef;
+use crate::state::offsets::GroupTopicRef;
 use crate::state::stats::MessageType;
 use crate::state::topics::Topic;
 use crate::tasks::Stop;
@@ -28,7 +28,7 @@ use crate::unreadable::{Tries, WaitsFor};
 use crate::waiting::fetch;
 use crate::waiting::hold::Lane;
 use crate::wall_time::{self, Steps};
-use crate::write::{facts, light};
+use crate::write::{light, send_properties};
 
 /// Messages given back under one lock of the log.
 const BATCH_MAX: usize = 512;
@@ -42,7 +42,7 @@ const LAST_FLUSH: Duration = Duration::from_secs(1);
 const ORIGIN_GROUP: &str = "ORIGIN_GROUP";
 
 /// Messages that are in a retry topic again and whose leases are not settled.
-struct Unflushed {
+struct UnflushedRevival {
     end: u64,
     messages: Vec<(LeaseId, u64)>,
 }
@@ -108,7 +108,7 @@ struct Revival {
     batch: RecordBatch,
     /// The topics of the batch's records.
     retries: Vec<Arc<Topic>>,
-    unflushed: VecDeque<Unflushed>,
+    unflushed: VecDeque<UnflushedRevival>,
     /// The journal says from where to look for what is not settled.
     is_noted: bool,
     /// Messages that the device did not give.
@@ -301,7 +301,7 @@ impl Revival {
         }
         let mut add = |key: &str, value: &str| {
             let before = properties.len();
-            facts::put(&mut properties, key, value);
+            send_properties::put(&mut properties, key, value);
             if properties.len() > PROPERTIES_MAX {
                 properties.truncate(before);
             }
@@ -385,7 +385,7 @@ impl Revival {
             let end = landed.last().map(|last| last.end.0);
             self.part_with(broker, messages, end).await;
             if let Some(end) = end {
-                self.unflushed.push_back(Unflushed { end, messages: std::mem::take(messages) });
+                self.unflushed.push_back(UnflushedRevival { end, messages: std::mem::take(messages) });
                 broker.store.confirmed().reached(end).await;
             }
         }
@@ -396,7 +396,7 @@ impl Revival {
         broker.hold.arrived(touched.iter().map(|(lane, _)| lane), &mut Vec::new());
         for (_, name) in touched.drain(..) {
             let topic = origin_topic(&name.topic, &name.group);
-            broker.hold.rooms.arrived(KeyRef { group: &name.group, topic });
+            broker.hold.rooms.arrived(GroupTopicRef { group: &name.group, topic });
         }
     }
 }

@@ -11,14 +11,14 @@ use protocol::record::{self, PROPERTIES_MAX, RecordView, Scanned};
 use store::{LogSlice, Read};
 
 use super::claim::Claim;
-use super::collect::{Basket, Shelf, Visit};
+use super::collect::{PopFound, PopSources, Visit};
 use super::state::handle::{self, Handle, Origin};
 use super::state::ledger::{Lease, LeaseId, NoLease, QueueRef};
 use super::state::order::OrderPop;
 use super::take::CheckedPop;
-use crate::write::facts;
+use crate::write::send_properties;
 
-impl Shelf {
+impl PopSources {
     /// Makes what was read the open batch of a queue that is popped in order, from the first message on that is not acknowledged: as in Apache, those
     /// behind it come again though they were acknowledged, so that each consumer sees them in order.
     pub(super) fn hand_out(
@@ -28,7 +28,7 @@ impl Shelf {
         from: i64,
         read: &Read,
         slices: &mut Vec<LogSlice>,
-        basket: &mut Basket,
+        basket: &mut PopFound,
     ) -> Option<Vec<u64>> {
         let QueueRef { topic, queue_id, .. } = visit.name;
         slices.retain(|slice| queue_offset(slice, topic).is_some());
@@ -62,7 +62,7 @@ impl Shelf {
         from: i64,
         read: &Read,
         slices: &[LogSlice],
-        basket: &mut Basket,
+        basket: &mut PopFound,
     ) -> Option<Vec<u64>> {
         let start = from.max(0) as u64;
         let offsets: Vec<u64> = slices.iter().filter_map(|slice| queue_offset(slice, visit.name.topic)).collect();
@@ -90,7 +90,7 @@ impl Shelf {
         from: i64,
         offsets: &[u64],
         slices: Vec<LogSlice>,
-        basket: &mut Basket,
+        basket: &mut PopFound,
     ) {
         let start = from.max(0) as u64;
         let Visit { name: QueueRef { topic: topic_name, queue_id, .. }, topic, .. } = *visit;
@@ -173,9 +173,9 @@ struct Renamed {
 fn renamed(record: &[u8], topic: &str, handle: &str) -> Option<Renamed> {
     let old = view(record)?;
     let mut properties = Vec::with_capacity(old.properties_bytes().len() + handle.len() + 16);
-    facts::put(&mut properties, name::POP_CK, handle);
+    send_properties::put(&mut properties, name::POP_CK, handle);
     let ours = properties.len();
-    facts::copy_except(&mut properties, &old.properties(), |key| key == name::POP_CK);
+    send_properties::copy_except(&mut properties, &old.properties(), |key| key == name::POP_CK);
     // Behind the handle: what does not fit is cut off there, for a message without a handle cannot be acknowledged.
     if properties.len() > PROPERTIES_MAX {
         let end = properties[..PROPERTIES_MAX].iter().rposition(|byte| *byte == protocol::properties::PROPERTY_END);

@@ -15,7 +15,7 @@ use protocol::sys_flag::perm;
 use store::Store;
 
 use super::ack::{ChangeOrder, ChangeOutcome, Popped, done_before, finish_in_order, is_over};
-use super::collect::{Basket, Shelf, Visit};
+use super::collect::{PopFound, PopSources, Visit};
 use super::state::handle::{Handle, ORDER_QUEUE};
 use super::state::ledger::QueueRef;
 use super::state::{Held, Pops};
@@ -27,8 +27,8 @@ use crate::caller::{Caller, ended};
 use crate::lite::{self, LiteGroup};
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
-use crate::state::offsets::{KeyRef, Offsets, rows};
-use crate::state::want::At;
+use crate::state::message_filter::At;
+use crate::state::offsets::{GroupTopicRef, Offsets, rows};
 use crate::waiting::hold::Wake;
 
 /// What the device did not give is tried again so much later.
@@ -58,7 +58,7 @@ pub(crate) struct CheckedLitePop {
 pub(super) struct LitePopOutcome {
     status: PopStatus,
     invisible_ms: i64,
-    basket: Basket,
+    basket: PopFound,
 }
 
 impl<'a> LitePopOrder<'a> {
@@ -135,7 +135,7 @@ fn check(broker: &Broker, caller: &mut Caller, order: &LitePopOrder<'_>) -> Resu
 }
 
 impl CheckedLitePop {
-    fn outcome(&self, status: PopStatus, basket: Basket) -> LitePopOutcome {
+    fn outcome(&self, status: PopStatus, basket: PopFound) -> LitePopOutcome {
         LitePopOutcome { status, invisible_ms: self.pop.invisible_ms, basket }
     }
 }
@@ -147,11 +147,11 @@ impl Try for CheckedLitePop {
         false
     }
 
-    fn fill(&self, shelf: &Shelf, at: At) -> Basket {
+    fn fill(&self, shelf: &PopSources, at: At) -> PopFound {
         shelf.fill_lite(self, at)
     }
 
-    fn conclude(self, broker: &Broker, caller: &mut Caller, mut basket: Basket) -> Concluded<CheckedLitePop> {
+    fn conclude(self, broker: &Broker, caller: &mut Caller, mut basket: PopFound) -> Concluded<CheckedLitePop> {
         let (client, group) = (self.client.clone(), Arc::clone(&self.pop.group));
         let has_event = || broker.lite.lock().has_event(&client, &group.name);
         if basket.count > 0 {
@@ -176,7 +176,7 @@ impl Try for CheckedLitePop {
         };
         let settings = broker.settings.load();
         let room = lite::room_of(&client);
-        let key = KeyRef { group: &group.name, topic: &room };
+        let key = GroupTopicRef { group: &group.name, topic: &room };
         let nowhere = std::iter::empty();
         let ticket = match wait::park(broker, caller, key, nowhere, tick, Waiting::Lite(self), &settings) {
             Ok(ticket) => ticket,
@@ -220,9 +220,9 @@ impl Try for CheckedLitePop {
     }
 }
 
-impl Shelf {
+impl PopSources {
     /// One try: what the client is told of, in that order.
-    fn fill_lite(&self, order: &CheckedLitePop, at: At) -> Basket {
+    fn fill_lite(&self, order: &CheckedLitePop, at: At) -> PopFound {
         let CheckedLitePop { pop, client } = order;
         let lite = &self.lite;
         let mut basket = self.basket(true, at);
@@ -244,7 +244,7 @@ impl Shelf {
     }
 
     /// One look into a light queue for the pop of a client that subscribes to it. False when its bytes have to come from the device.
-    fn visit_lite(&self, order: &CheckedPop, queue: &Arc<str>, basket: &mut Basket) -> bool {
+    fn visit_lite(&self, order: &CheckedPop, queue: &Arc<str>, basket: &mut PopFound) -> bool {
         let lite = &self.lite;
         let name = QueueRef { group: &order.group.name, topic: queue, queue_id: light::QUEUE_ID as i32 };
         // Whoever has the turn tells the group again.
@@ -274,7 +274,7 @@ impl Shelf {
     }
 
     /// The look itself, for whoever has the turn.
-    fn look_into(&self, order: &CheckedPop, visit: &Visit<'_>, basket: &mut Basket) -> bool {
+    fn look_into(&self, order: &CheckedPop, visit: &Visit<'_>, basket: &mut PopFound) -> bool {
         let lite = &self.lite;
         let name = visit.name;
         let queue = name.topic;

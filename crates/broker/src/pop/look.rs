@@ -7,7 +7,7 @@ use protocol::code::ResponseCode;
 use protocol::request::{Notification, NotificationReply, PeekMessage, PollingInfo, PollingInfoReply, PopReply};
 use protocol::sys_flag::perm;
 
-use super::collect::{Shelf, Sought};
+use super::collect::{PopSources, PopTarget};
 use super::take::{check_group, check_readable, find_group, topic_anew};
 use super::wait::{self, Waiting};
 use crate::answer::reply_ok;
@@ -17,7 +17,7 @@ use crate::cold;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::groups::Group;
-use crate::state::offsets::KeyRef;
+use crate::state::offsets::GroupTopicRef;
 use crate::state::topics::Topic;
 use crate::waiting::hold::Wake;
 
@@ -98,8 +98,8 @@ fn check_again(broker: &Broker, caller: &Caller, order: &mut CheckedNotify) -> R
 }
 
 fn run(broker: &Broker, caller: &mut Caller, order: CheckedNotify, reply_to: ReplyTo, out: &mut Outgoing) {
-    let shelf = Shelf::of(broker);
-    let sought = Sought {
+    let shelf = PopSources::of(broker);
+    let sought = PopTarget {
         group: Arc::clone(&order.group),
         topic: Arc::clone(&order.topic),
         queue_id: order.queue_id,
@@ -116,7 +116,7 @@ fn run(broker: &Broker, caller: &mut Caller, order: CheckedNotify, reply_to: Rep
         Ok(lanes) => lanes,
         Err(error) => return out.reply(reply_to, ResponseCode::SystemError, Some(&error.to_string()), &(), &[]),
     };
-    let key = KeyRef { group: &sought.group.name, topic: sought.topic.name() };
+    let key = GroupTopicRef { group: &sought.group.name, topic: sought.topic.name() };
     let settings = broker.settings.load();
     let parked = wait::park(broker, caller, key, lanes.iter(), tick, Waiting::Notify(order), &settings);
     let Ok(ticket) = parked else { return answer(false, true, out) };
@@ -135,7 +135,7 @@ pub(crate) fn polling_info(
 ) -> Result<(), Refusal> {
     let message = PollingInfo::decode(&request.header.fields)?;
     let (topic, group) = check(broker, session, message.topic, message.queue_id, message.consumer_group)?;
-    let count = broker.hold.rooms.count(KeyRef { group: &group.name, topic: topic.name() }, message.queue_id);
+    let count = broker.hold.rooms.count(GroupTopicRef { group: &group.name, topic: topic.name() }, message.queue_id);
     let reply = PollingInfoReply { polling_num: i32::try_from(count).unwrap_or(i32::MAX) };
     out.reply(request.reply_to(), ResponseCode::Success, None, &reply, &[]);
     Ok(())
@@ -154,7 +154,7 @@ pub(crate) fn peek(
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
     let (topic, group) = check(broker, session, message.topic, message.queue_id, message.consumer_group)?;
-    let (shelf, reply_to) = (Shelf::of_caller(broker, session), request.reply_to());
+    let (shelf, reply_to) = (PopSources::of_caller(broker, session), request.reply_to());
     let (queue_id, count_max) = (message.queue_id, message.max_msg_nums as usize);
     let seen = shelf.peek(&group, &topic, queue_id, count_max, false);
     if !seen.is_cold {

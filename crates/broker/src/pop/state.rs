@@ -48,7 +48,7 @@ pub(crate) struct Pops {
     pub(crate) modes: Arc<Modes>,
     keeper: Keeper,
     /// Values of [`tables::POP_STATE`], for the journal's snapshots.
-    pub(in crate::pop) state: Mutex<State>,
+    pub(in crate::pop) state: Mutex<PopStart>,
     /// Rung when something is over earlier than was known.
     pub(in crate::pop) bell: Notify,
     /// Rung when the revive topic grows.
@@ -61,7 +61,7 @@ pub(crate) struct Pops {
 
 /// What a start has to know.
 #[derive(Clone, Default)]
-pub(in crate::pop) struct State {
+pub(in crate::pop) struct PopStart {
     pub(in crate::pop) reviving_from: Option<u64>,
     pub(in crate::pop) handed_over: Option<Vec<u8>>,
 }
@@ -87,7 +87,7 @@ impl Pops {
             (Some(id), Some(lease)) => ledger.restore(id, lease),
             (None, _) | (_, None) => tracing::error!("lease in the journal not understood"),
         });
-        let mut state = State::default();
+        let mut state = PopStart::default();
         journal.load(tables::POP_STATE, |key, value| match key {
             REVIVING_FROM => state.reviving_from = value.try_into().ok().map(u64::from_be_bytes),
             HANDED_OVER => state.handed_over = Some(value.to_vec()),

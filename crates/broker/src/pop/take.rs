@@ -10,7 +10,7 @@ use protocol::code::ResponseCode;
 use protocol::request::{PopMessage, PopReply};
 use protocol::sys_flag::perm;
 
-use super::collect::{Basket, Shelf};
+use super::collect::{PopFound, PopSources};
 use super::trying::{self, Concluded, Try};
 use super::wait::{self, Waiting};
 use crate::broker::Broker;
@@ -19,9 +19,9 @@ use crate::refusal::{Refusal, SEE_FAQ, SOON};
 use crate::session::Session;
 use crate::state::clients::is_tag;
 use crate::state::groups::Group;
-use crate::state::offsets::KeyRef;
+use crate::state::message_filter::{At, MessageFilter, check_property_filter};
+use crate::state::offsets::GroupTopicRef;
 use crate::state::topics::Topic;
-use crate::state::want::{At, Want, check_property_filter};
 use crate::waiting::hold::Wake;
 
 /// Messages of one pop, at most.
@@ -75,7 +75,7 @@ pub(crate) struct CheckedPop {
     pub(super) is_order: bool,
     pub(super) attempt_id: Option<Box<str>>,
     /// `None`: everything.
-    pub(super) want: Option<Arc<Want>>,
+    pub(super) want: Option<Arc<MessageFilter>>,
     /// When the wait is over; `None`: nobody waits.
     pub(super) tick: Option<u64>,
 }
@@ -88,7 +88,7 @@ pub struct PopOutcome {
     pub invisible_ms: i64,
     /// They were popped in order.
     pub is_order: bool,
-    pub(super) basket: Basket,
+    pub(super) basket: PopFound,
 }
 
 /// How a pop has ended.
@@ -199,11 +199,11 @@ pub(crate) fn pop(
 }
 
 impl CheckedPop {
-    fn key(&self) -> KeyRef<'_> {
-        KeyRef { group: &self.group.name, topic: self.topic.name() }
+    fn key(&self) -> GroupTopicRef<'_> {
+        GroupTopicRef { group: &self.group.name, topic: self.topic.name() }
     }
 
-    fn outcome(&self, status: PopStatus, basket: Basket) -> PopOutcome {
+    fn outcome(&self, status: PopStatus, basket: PopFound) -> PopOutcome {
         PopOutcome { status, invisible_ms: self.invisible_ms, is_order: self.is_order, basket }
     }
 
@@ -216,7 +216,7 @@ impl CheckedPop {
     }
 
     /// It brings messages.
-    fn found(&self, broker: &Broker, caller: &mut Caller, basket: &Basket) {
+    fn found(&self, broker: &Broker, caller: &mut Caller, basket: &PopFound) {
         // The lease and the offset behind it must survive whatever the client does with the messages.
         caller.durable_after(basket.position);
         for (topic, queue_id, count, bytes) in &basket.got {
@@ -244,11 +244,11 @@ impl Try for CheckedPop {
         self.want.as_ref().is_some_and(|want| want.takes_long())
     }
 
-    fn fill(&self, shelf: &Shelf, at: At) -> Basket {
+    fn fill(&self, shelf: &PopSources, at: At) -> PopFound {
         shelf.fill(self, at)
     }
 
-    fn conclude(self, broker: &Broker, caller: &mut Caller, mut basket: Basket) -> Concluded<CheckedPop> {
+    fn conclude(self, broker: &Broker, caller: &mut Caller, mut basket: PopFound) -> Concluded<CheckedPop> {
         if basket.count > 0 {
             self.found(broker, caller, &basket);
             return Concluded::Answered(Ok(self.outcome(PopStatus::Found, basket)));
@@ -269,13 +269,13 @@ impl Try for CheckedPop {
             return Concluded::Answered(Ok(self.outcome(PopStatus::Nothing, basket)));
         };
         let (group, topic) = (Arc::clone(&self.group), Arc::clone(&self.topic));
-        let shelf = Shelf::of(broker);
+        let shelf = PopSources::of(broker);
         let lanes = match shelf.lanes(&self.topic, self.queue_id) {
             Ok(lanes) => lanes,
             Err(error) => return Concluded::Answered(Err(Refusal::failed(error))),
         };
         let sought = shelf.sought(&self);
-        let key = KeyRef { group: &group.name, topic: topic.name() };
+        let key = GroupTopicRef { group: &group.name, topic: topic.name() };
         let ticket = match wait::park(broker, caller, key, lanes.iter(), tick, Waiting::Pop(self), &settings) {
             Ok(ticket) => ticket,
             Err((waiting, why)) => {
@@ -444,7 +444,11 @@ pub(super) fn find_group(broker: &Broker, name: &str) -> Result<Arc<Group>, Refu
 }
 
 /// What a pop wants, by its own expression.
-pub(super) fn want(broker: &Broker, exp: Option<&str>, exp_type: Option<&str>) -> Result<Option<Arc<Want>>, Refusal> {
+pub(super) fn want(
+    broker: &Broker,
+    exp: Option<&str>,
+    exp_type: Option<&str>,
+) -> Result<Option<Arc<MessageFilter>>, Refusal> {
     let Some(exp) = exp.filter(|exp| !exp.is_empty()) else { return Ok(None) };
     let kind = exp_type.unwrap_or_default();
     if is_tag(kind) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use net::{Outgoing, ReplyTo};
 
-use super::collect::{Basket, Shelf};
+use super::collect::{PopFound, PopSources};
 use super::wait::Waiting;
 use crate::broker::Broker;
 use crate::caller::{Caller, ended};
@@ -16,9 +16,9 @@ use crate::cold;
 use crate::parked::Parked;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::state::want::At;
+use crate::state::message_filter::At;
 use crate::waiting::hold::{Waiter, Wake};
-use crate::waiting::rooms::Rooms;
+use crate::waiting::pop_waiters::PopWaiterTable;
 
 /// A pop that has passed its checks: handles and numbers, no borrowed text, so that it can be tried anywhere.
 pub(super) trait Try: Sized + Send + 'static {
@@ -29,10 +29,10 @@ pub(super) trait Try: Sized + Send + 'static {
     fn takes_long(&self) -> bool;
 
     /// One try.
-    fn fill(&self, shelf: &Shelf, at: At) -> Basket;
+    fn fill(&self, shelf: &PopSources, at: At) -> PopFound;
 
     /// Answers or parks it after a try.
-    fn conclude(self, broker: &Broker, caller: &mut Caller, basket: Basket) -> Concluded<Self>;
+    fn conclude(self, broker: &Broker, caller: &mut Caller, basket: PopFound) -> Concluded<Self>;
 
     /// One that has waited, if it is of this kind, and may go on.
     fn back(broker: &Broker, waiting: Waiting, wake: Wake) -> Result<Self, Refusal>;
@@ -65,7 +65,7 @@ pub(super) fn step<T: Try>(broker: &Broker, caller: &mut Caller, mut order: T) -
         if order.takes_long() {
             return Step::Elsewhere(order, At::Filter);
         }
-        let basket = order.fill(&Shelf::of_caller(broker, caller), At::Worker);
+        let basket = order.fill(&PopSources::of_caller(broker, caller), At::Worker);
         caller.took(basket.steps());
         if let Some(at) = elsewhere(&basket) {
             return Step::Elsewhere(order, at);
@@ -79,7 +79,7 @@ pub(super) fn step<T: Try>(broker: &Broker, caller: &mut Caller, mut order: T) -
 }
 
 /// Goes on after a try elsewhere.
-fn step_after<T: Try>(broker: &Broker, caller: &mut Caller, order: T, at: At, basket: Basket) -> Step<T> {
+fn step_after<T: Try>(broker: &Broker, caller: &mut Caller, order: T, at: At, basket: PopFound) -> Step<T> {
     if let Some(next) = elsewhere(&basket).filter(|next| *next != At::Cold || at != At::Cold) {
         return Step::Elsewhere(order, next);
     }
@@ -91,7 +91,7 @@ fn step_after<T: Try>(broker: &Broker, caller: &mut Caller, order: T, at: At, ba
 }
 
 /// Where a try goes on that found nothing and has not seen everything.
-fn elsewhere(basket: &Basket) -> Option<At> {
+fn elsewhere(basket: &PopFound) -> Option<At> {
     match basket.count {
         0 if basket.is_cold => Some(At::Cold),
         0 if basket.is_undone && basket.failure.is_none() => Some(At::Filter),
@@ -113,7 +113,7 @@ fn go_on<T: Try>(broker: &Broker, session: &mut Session, step: Step<T>, reply_to
         Step::Answered(Ok(outcome)) => return T::encode(outcome, reply_to, out),
         Step::Answered(Err(refusal)) => Err(refusal),
         Step::Elsewhere(order, at) => {
-            let shelf = Shelf::of_caller(broker, session);
+            let shelf = PopSources::of_caller(broker, session);
             let look = move |_: &_| {
                 let basket = order.fill(&shelf, at);
                 (order, basket)
@@ -132,7 +132,7 @@ fn go_on<T: Try>(broker: &Broker, session: &mut Session, step: Step<T>, reply_to
 /// Carries out a pop of a caller in this process. Dropped, it waits no more, and others are woken in its place.
 pub(super) async fn call<T: Try>(broker: &Broker, caller: &mut Caller, order: T) -> Result<T::Outcome, Refusal> {
     // From the first wait to the answer: one that was woken may still be dropped on its next try.
-    let mut place: Option<Place> = None;
+    let mut place: Option<WaitingCaller> = None;
     let mut next = step(broker, caller, order);
     // Each round ends as a try does: with an answer, with a wait, which is over some time, or on another thread.
     loop {
@@ -146,7 +146,7 @@ pub(super) async fn call<T: Try>(broker: &Broker, caller: &mut Caller, order: T)
                 return answer;
             }
             Step::Elsewhere(order, at) => {
-                let shelf = Shelf::of_caller(broker, caller);
+                let shelf = PopSources::of_caller(broker, caller);
                 let look = move || {
                     let basket = order.fill(&shelf, at);
                     (order, basket)
@@ -157,7 +157,7 @@ pub(super) async fn call<T: Try>(broker: &Broker, caller: &mut Caller, order: T)
             Step::Parked => {
                 place.get_or_insert_with(|| {
                     let (rooms, waiter) = (Arc::clone(&broker.hold.rooms), Arc::clone(&caller.waiter));
-                    Place { rooms, waiter, waits: true }
+                    WaitingCaller { rooms, waiter, waits: true }
                 });
                 let (waiting, wake) = caller.woken().await.and_then(waiting).ok_or_else(ended)?;
                 let order = T::back(broker, waiting, wake)?;
@@ -173,14 +173,14 @@ fn waiting((parked, wake): (Parked, Wake)) -> Option<(Waiting, Wake)> {
 }
 
 /// Where a caller waits. Dropped, it waits there no more, and others are woken for what it was woken for.
-struct Place {
-    rooms: Arc<Rooms>,
+struct WaitingCaller {
+    rooms: Arc<PopWaiterTable>,
     waiter: Arc<Waiter>,
     /// Until there is an answer.
     waits: bool,
 }
 
-impl Drop for Place {
+impl Drop for WaitingCaller {
     fn drop(&mut self) {
         if self.waits {
             self.rooms.forget(&self.waiter);

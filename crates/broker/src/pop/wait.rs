@@ -1,5 +1,5 @@
 //! Pops, and questions for something to pop, while they wait: they lie with their connection, and
-//! `rooms.rs` has their numbers.
+//! `pop_waiters.rs` has their numbers.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use super::take::CheckedPop;
 use super::trying::{self, Try};
 use crate::broker::Broker;
 use crate::caller::Caller;
-use crate::group_topic::KeyRef;
+use crate::group_topic::GroupTopicRef;
 use crate::parked::Parked;
 use crate::session::Session;
 use crate::waiting::hold::{Lane, Slot, Wake};
-use crate::waiting::rooms::{ANY_QUEUE, CannotWait, PopWait, Ticket};
+use crate::waiting::pop_waiters::{ANY_QUEUE, CannotWait, PopWait, Ticket};
 
 /// A request that waits.
 pub(crate) enum Waiting {
@@ -42,7 +42,7 @@ impl Waiting {
 pub(super) fn park<'a>(
     broker: &Broker,
     caller: &mut Caller,
-    key: KeyRef<'_>,
+    key: GroupTopicRef<'_>,
     lanes: impl Iterator<Item = &'a Arc<Lane>>,
     tick: u64,
     waiting: Waiting,

@@ -18,7 +18,7 @@ use protocol::code::ResponseCode;
 use protocol::tags;
 
 use crate::refusal::Refusal;
-use crate::state::want::{SQL92, Want};
+use crate::state::message_filter::{MessageFilter, SQL92};
 
 /// Clients before this (3.1.8) can neither tell their state nor be asked to consume a message.
 pub(crate) const VERSION_WITH_ANSWERS: i32 = 62;
@@ -85,7 +85,7 @@ pub struct ClientSubscription {
     pub version: i64,
     /// `TAG` or `SQL92`.
     pub expression_type: String,
-    want: OnceLock<Option<Arc<Want>>>,
+    want: OnceLock<Option<Arc<MessageFilter>>>,
     /// As the client sent it.
     pub data: SubscriptionData,
     _counted: Counted,
@@ -130,7 +130,7 @@ impl ClientSubscription {
     }
 
     /// What to leave out; `None`: nothing, or an expression that cannot be compiled.
-    pub(crate) fn want(&self) -> Option<&Arc<Want>> {
+    pub(crate) fn want(&self) -> Option<&Arc<MessageFilter>> {
         self.want.get_or_init(|| self.compiled()).as_ref()
     }
 
@@ -139,22 +139,22 @@ impl ClientSubscription {
         self.want.get().is_some()
     }
 
-    fn compiled(&self) -> Option<Arc<Want>> {
+    fn compiled(&self) -> Option<Arc<MessageFilter>> {
         let data = &self.data;
         if is_tag(&data.expression_type) {
             // Apache compares the codes that the client computed, unless the expression is `*`. An expression without codes comes from
             // clients that leave this to the broker.
             return match data.code_set.as_slice() {
                 _ if data.sub_string == tags::ALL => None,
-                [] => Want::tags(&data.sub_string).unwrap_or_default(),
-                codes => Want::codes(codes),
+                [] => MessageFilter::tags(&data.sub_string).unwrap_or_default(),
+                codes => MessageFilter::codes(codes),
             };
         }
         if data.expression_type != SQL92 {
             return None;
         }
         // One that cannot be compiled: the heartbeat is answered with success, as in Apache, and the first pull says what is wrong.
-        Expression::compile(&data.sub_string).ok().map(|compiled| Arc::new(Want::Sql(compiled)))
+        Expression::compile(&data.sub_string).ok().map(|compiled| Arc::new(MessageFilter::Sql(compiled)))
     }
 
     /// The condition on properties, if that is what it filters by.
@@ -163,8 +163,8 @@ impl ClientSubscription {
             return None;
         }
         match self.want().map(|want| &**want) {
-            Some(Want::Sql(sql)) => Some(sql),
-            Some(Want::Tags(_) | Want::Retries(_)) | None => None,
+            Some(MessageFilter::Sql(sql)) => Some(sql),
+            Some(MessageFilter::Tags(_) | MessageFilter::Retries(_)) | None => None,
         }
     }
 }
@@ -296,7 +296,7 @@ type Groups<G> = papaya::HashMap<Arc<str>, Arc<G>, foldhash::fast::RandomState>;
 
 /// Groups that a connection is in.
 #[derive(Debug, Default)]
-struct Places {
+struct GroupMemberships {
     consumes: BTreeSet<Arc<str>>,
     produces: BTreeSet<Arc<str>>,
     /// As whom it produces: the name under which replies find it.
@@ -312,7 +312,7 @@ pub struct Clients<C> {
     /// Groups with more than [`CROWD`] members. Written under `changing`. Relaxed: a request that sees it late runs where it ran before.
     crowds: AtomicUsize,
     /// Guards every change of the tables; holds the groups of each connection.
-    changing: Mutex<HashMap<u64, Places>>,
+    changing: Mutex<HashMap<u64, GroupMemberships>>,
     subscribed: SubscriptionBytes,
 }
 

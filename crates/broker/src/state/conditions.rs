@@ -16,7 +16,7 @@ use protocol::body::{BloomFilterPlaces, ConsumerFilterRow, ConsumerFilterTable, 
 use store::Store;
 
 use crate::state::clients::{ClientSubscription, Clients, ConsumerGroup};
-use crate::state::want::SQL92;
+use crate::state::message_filter::SQL92;
 use crate::tables::{self, Keeper};
 
 /// Rows of all groups. Those of further groups are not kept until some are forgotten, which nobody feels before Apache takes over.

@@ -9,7 +9,7 @@ use filter::Expression;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use crate::state::want::Want;
+use crate::state::message_filter::MessageFilter;
 
 /// A text of fewer bytes is not kept.
 const KEPT_FROM: usize = 1 << 10;
@@ -19,15 +19,15 @@ const KEPT_BYTES_MAX: usize = 2 << 20;
 const KEPT_BYTES_EACH_MAX: usize = KEPT_BYTES_MAX / 2;
 
 #[derive(Debug)]
-struct Entry {
-    want: Arc<Want>,
+struct FilterEntry {
+    want: Arc<MessageFilter>,
     used: u64,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
-    tags: HashMap<Box<str>, Entry>,
-    conditions: HashMap<Box<str>, Entry>,
+    tags: HashMap<Box<str>, FilterEntry>,
+    conditions: HashMap<Box<str>, FilterEntry>,
     /// Of the texts of both.
     bytes: usize,
     uses: u64,
@@ -42,11 +42,11 @@ pub(crate) struct Filters {
 
 impl Filters {
     /// A filter by tags; `Ok(None)`: everything. An error says what is wrong with it.
-    pub(crate) fn tags(&self, expression: &str) -> Result<Option<Arc<Want>>, String> {
+    pub(crate) fn tags(&self, expression: &str) -> Result<Option<Arc<MessageFilter>>, String> {
         if let Some(known) = self.known(expression, |kept| &mut kept.tags) {
             return Ok(Some(known));
         }
-        let made = Want::tags(expression)?;
+        let made = MessageFilter::tags(expression)?;
         if let Some(want) = &made {
             self.keep(expression, want, |kept| &mut kept.tags);
         }
@@ -54,17 +54,21 @@ impl Filters {
     }
 
     /// A condition on properties.
-    pub(crate) fn condition(&self, expression: &str) -> Result<Arc<Want>, String> {
+    pub(crate) fn condition(&self, expression: &str) -> Result<Arc<MessageFilter>, String> {
         if let Some(known) = self.known(expression, |kept| &mut kept.conditions) {
             return Ok(known);
         }
         let compiled = Expression::compile(expression).map_err(|error| error.remark())?;
-        let want = Arc::new(Want::Sql(compiled));
+        let want = Arc::new(MessageFilter::Sql(compiled));
         self.keep(expression, &want, |kept| &mut kept.conditions);
         Ok(want)
     }
 
-    fn known(&self, text: &str, of_kind: impl Fn(&mut Kept) -> &mut HashMap<Box<str>, Entry>) -> Option<Arc<Want>> {
+    fn known(
+        &self,
+        text: &str,
+        of_kind: impl Fn(&mut Kept) -> &mut HashMap<Box<str>, FilterEntry>,
+    ) -> Option<Arc<MessageFilter>> {
         if !is_kept(text) {
             return None;
         }
@@ -76,7 +80,12 @@ impl Filters {
         Some(Arc::clone(&entry.want))
     }
 
-    fn keep(&self, text: &str, want: &Arc<Want>, of_kind: impl Fn(&mut Kept) -> &mut HashMap<Box<str>, Entry>) {
+    fn keep(
+        &self,
+        text: &str,
+        want: &Arc<MessageFilter>,
+        of_kind: impl Fn(&mut Kept) -> &mut HashMap<Box<str>, FilterEntry>,
+    ) {
         if !is_kept(text) {
             return;
         }
@@ -86,7 +95,7 @@ impl Filters {
         let mut gone = Vec::new();
         let mut kept = self.kept.lock();
         kept.uses += 1;
-        let entry = Entry { want: Arc::clone(want), used: kept.uses };
+        let entry = FilterEntry { want: Arc::clone(want), used: kept.uses };
         match of_kind(&mut kept).insert(text, entry) {
             // Somebody else was faster.
             Some(before) => gone.push(before),
@@ -109,8 +118,8 @@ impl Filters {
 }
 
 impl Kept {
-    fn take_oldest(&mut self) -> Option<Entry> {
-        let oldest = |table: &HashMap<Box<str>, Entry>| {
+    fn take_oldest(&mut self) -> Option<FilterEntry> {
+        let oldest = |table: &HashMap<Box<str>, FilterEntry>| {
             table.iter().min_by_key(|(_, entry)| entry.used).map(|(text, entry)| (entry.used, text.clone()))
         };
         let of_tags = oldest(&self.tags);

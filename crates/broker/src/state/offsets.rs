@@ -1,6 +1,6 @@
 //! How far each group has come in each queue.
 //!
-//! A commit changes one number in memory and marks it; the task of `upkeep.rs` carries marked numbers to the journal `journalOffsetsMillis`
+//! A commit changes one number in memory and marks it; the task of `housekeeping.rs` carries marked numbers to the journal `journalOffsetsMillis`
 //! later (5 ms if nobody changes it, 10 s at most), those that came meanwhile with them (Apache writes them every 5 s). So a commit costs one look-up, no allocation and no
 //! lock that a reader of another group would feel. Pulled offsets and pending resets live in memory only, as in Apache.
 
@@ -24,10 +24,10 @@ use protocol::code::ResponseCode;
 use protocol::names;
 use tokio::sync::Notify;
 
-pub use self::ended::Client;
+pub use self::ended::OffsetClient;
 use self::ended::{Ended, Ends};
 use self::moved::Moves;
-pub(crate) use crate::group_topic::{Key, KeyRef};
+pub(crate) use crate::group_topic::{GroupTopic, GroupTopicRef};
 use crate::hashing::{self, Hashing};
 use crate::refusal::Refusal;
 use crate::state::topics::QUEUES_MAX;
@@ -88,8 +88,8 @@ impl Slot {
     }
 }
 
-struct Entry {
-    key: Key,
+struct OffsetEntry {
+    key: GroupTopic,
     /// By queue id. The lock is for growing; numbers change under its read side.
     slots: RwLock<Vec<Slot>>,
     is_marked: AtomicBool,
@@ -103,9 +103,9 @@ struct Entry {
     is_buried: AtomicBool,
 }
 
-impl Entry {
-    fn new(key: Key) -> Arc<Entry> {
-        Arc::new(Entry {
+impl OffsetEntry {
+    fn new(key: GroupTopic) -> Arc<OffsetEntry> {
+        Arc::new(OffsetEntry {
             key,
             slots: RwLock::default(),
             is_marked: AtomicBool::new(false),
@@ -152,7 +152,7 @@ impl Entry {
 
 /// How far a group has come in a topic, in hand: what is noted here after the group or the topic was forgotten is forgotten as well, and what comes
 /// under their names then knows nothing of it.
-pub(crate) struct Progress(Arc<Entry>);
+pub(crate) struct Progress(Arc<OffsetEntry>);
 
 impl Progress {
     /// How far the group has come.
@@ -186,7 +186,7 @@ pub(crate) type OffsetTable = BTreeMap<String, BTreeMap<i32, i64>>;
 #[derive(Default)]
 struct Bundle {
     /// Buffers; empty between bundles.
-    entries: Vec<Arc<Entry>>,
+    entries: Vec<Arc<OffsetEntry>>,
     key: Vec<u8>,
     /// How many changes had gone to the journal when the data version was last looked at.
     looked_at: u64,
@@ -194,9 +194,9 @@ struct Bundle {
 
 /// The offsets of all groups.
 pub struct Offsets {
-    table: papaya::HashMap<Key, Arc<Entry>, Hashing>,
+    table: papaya::HashMap<GroupTopic, Arc<OffsetEntry>, Hashing>,
     /// Guards who is marked. Taken once for the first commit of an entry in a bundle, and by the task that takes the bundle.
-    marked: Mutex<Vec<Arc<Entry>>>,
+    marked: Mutex<Vec<Arc<OffsetEntry>>>,
     /// Makes taking changes and putting them into the journal one step: of two changes of one key the newer is put last. Taken before
     /// `marked`, and before the leases of pops; journal puts happen under it, which never wait. The buffers live on, so that a bundle of one
     /// allocates nothing.
@@ -238,13 +238,19 @@ impl Offsets {
         topic: &str,
         queue_id: i32,
         offset: i64,
-        counts: impl FnOnce(&Entry, &Slot) -> bool,
+        counts: impl FnOnce(&OffsetEntry, &Slot) -> bool,
     ) {
         let Some(queue) = index(queue_id).filter(|_| offset >= 0) else { return };
         self.commit_to(&self.entry(group, topic), queue, offset, counts);
     }
 
-    fn commit_to(&self, entry: &Arc<Entry>, queue: usize, offset: i64, counts: impl FnOnce(&Entry, &Slot) -> bool) {
+    fn commit_to(
+        &self,
+        entry: &Arc<OffsetEntry>,
+        queue: usize,
+        offset: i64,
+        counts: impl FnOnce(&OffsetEntry, &Slot) -> bool,
+    ) {
         let is_news = entry.with(queue, |slot| !slot.is_reset() && counts(entry, slot) && set(slot, offset));
         if is_news {
             entry.committed_at.store(self.clock.now().0, Ordering::Relaxed);
@@ -270,7 +276,7 @@ impl Offsets {
 
     /// The journal's position that holds what a group has committed in a topic, as far as it has been put there.
     pub(crate) fn put_at(&self, group: &str, topic: &str) -> u64 {
-        self.table.pin().get(&KeyRef { group, topic }).map_or(0, |entry| entry.put_at.load(Ordering::Relaxed))
+        self.table.pin().get(&GroupTopicRef { group, topic }).map_or(0, |entry| entry.put_at.load(Ordering::Relaxed))
     }
 
     /// Notes what a group has asked for last; shown to operators. Of a light queue only where the group has committed something: there may be
@@ -280,7 +286,7 @@ impl Offsets {
         let note = |slot: &Slot| slot.pulled.store(offset, Ordering::Relaxed);
         if !names::is_lmq(topic) {
             self.entry(group, topic).with(queue, note);
-        } else if let Some(entry) = self.table.pin().get(&KeyRef { group, topic }) {
+        } else if let Some(entry) = self.table.pin().get(&GroupTopicRef { group, topic }) {
             entry.with(queue, note);
         }
     }
@@ -317,7 +323,7 @@ impl Offsets {
 
     /// The committed offsets of a group in a topic, by queue.
     pub fn of(&self, group: &str, topic: &str) -> BTreeMap<i32, i64> {
-        self.table.pin().get(&KeyRef { group, topic }).map(|entry| entry.committed()).unwrap_or_default()
+        self.table.pin().get(&GroupTopicRef { group, topic }).map(|entry| entry.committed()).unwrap_or_default()
     }
 
     /// The topics that a group has offsets in.
@@ -361,7 +367,7 @@ impl Offsets {
     pub(crate) fn forget_queue(&self, group: &str, topic: &str, queue_id: i32) {
         let Some(queue) = index(queue_id) else { return };
         let table = self.table.pin();
-        let Some(entry) = table.get(&KeyRef { group, topic }) else { return };
+        let Some(entry) = table.get(&GroupTopicRef { group, topic }) else { return };
         let is_news = entry.peek(queue, |slot| !slot.is_reset() && set(slot, NONE));
         if is_news == Some(true) {
             self.mark(entry);
@@ -370,7 +376,7 @@ impl Offsets {
 
     /// Forgets a group in a topic.
     pub(crate) fn forget_one(&self, group: &str, topic: &str) {
-        if let Some(entry) = self.table.pin().get(&KeyRef { group, topic }) {
+        if let Some(entry) = self.table.pin().get(&GroupTopicRef { group, topic }) {
             self.bury(entry);
         }
     }
@@ -520,13 +526,13 @@ impl Offsets {
         self.commits.load(Ordering::Relaxed)
     }
 
-    fn entry(&self, group: &str, topic: &str) -> Arc<Entry> {
+    fn entry(&self, group: &str, topic: &str) -> Arc<OffsetEntry> {
         let table = self.table.pin();
-        if let Some(entry) = table.get(&KeyRef { group, topic }) {
+        if let Some(entry) = table.get(&GroupTopicRef { group, topic }) {
             return Arc::clone(entry);
         }
-        let key = Key { group: group.into(), topic: topic.into() };
-        Arc::clone(table.get_or_insert_with(key.clone(), || Entry::new(key.clone())))
+        let key = GroupTopic { group: group.into(), topic: topic.into() };
+        Arc::clone(table.get_or_insert_with(key.clone(), || OffsetEntry::new(key.clone())))
     }
 
     fn look(&self, group: &str, topic: &str, queue_id: i32, f: impl FnOnce(&Slot) -> i64) -> Option<i64> {
@@ -534,10 +540,10 @@ impl Offsets {
     }
 
     fn peek<R>(&self, group: &str, topic: &str, queue_id: i32, f: impl FnOnce(&Slot) -> R) -> Option<R> {
-        self.table.pin().get(&KeyRef { group, topic })?.peek(index(queue_id)?, f)
+        self.table.pin().get(&GroupTopicRef { group, topic })?.peek(index(queue_id)?, f)
     }
 
-    fn names<'a>(&self, pick: impl Fn(&Key) -> Option<&Arc<str>> + 'a) -> BTreeSet<Arc<str>> {
+    fn names<'a>(&self, pick: impl Fn(&GroupTopic) -> Option<&Arc<str>> + 'a) -> BTreeSet<Arc<str>> {
         let table = self.table.pin();
         // The name first: it costs less than a look at all queues.
         let picked = table.iter().filter_map(|(key, entry)| Some((pick(key)?, entry)));
@@ -555,14 +561,14 @@ impl Offsets {
         }
     }
 
-    fn forget(&self, is_meant: impl Fn(&Key) -> bool) {
+    fn forget(&self, is_meant: impl Fn(&GroupTopic) -> bool) {
         let table = self.table.pin();
-        let meant: Vec<Arc<Entry>> =
+        let meant: Vec<Arc<OffsetEntry>> =
             table.iter().filter(|(key, _)| is_meant(key)).map(|(_, entry)| Arc::clone(entry)).collect();
         meant.iter().for_each(|entry| self.bury(entry));
     }
 
-    fn bury(&self, entry: &Arc<Entry>) {
+    fn bury(&self, entry: &Arc<OffsetEntry>) {
         // It leaves the table first: whoever carries a commit to the journal once the deletion is there finds what comes after it. Only this one:
         // somebody else may have deleted it too, and another one has its place.
         let _ = self.table.pin().remove_if(&entry.key, |_, found| Arc::ptr_eq(found, entry));
@@ -570,7 +576,7 @@ impl Offsets {
         self.mark(entry);
     }
 
-    fn mark(&self, entry: &Arc<Entry>) {
+    fn mark(&self, entry: &Arc<OffsetEntry>) {
         if entry.is_marked.swap(true, Ordering::SeqCst) {
             return;
         }

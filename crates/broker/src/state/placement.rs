@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 const WAITING_MAX: usize = 10_000;
 
 /// A topic, and the one that it was made from.
-pub(crate) struct Wanted {
+pub(crate) struct PlacementJob {
     pub(crate) topic: Arc<str>,
     pub(crate) template: Box<str>,
     pub(crate) tries: u32,
@@ -20,7 +20,7 @@ pub(crate) struct Wanted {
 /// Topics on their way to the other brokers. The mutex guards nothing else.
 #[derive(Default)]
 pub(crate) struct Placement {
-    waiting: Mutex<VecDeque<Wanted>>,
+    waiting: Mutex<VecDeque<PlacementJob>>,
     added: Notify,
 }
 
@@ -33,18 +33,18 @@ impl Placement {
             tracing::warn!(%topic, limit = WAITING_MAX, "topic stays on this broker: too many wait to be made on others");
             return;
         }
-        waiting.push_back(Wanted { topic: Arc::clone(topic), template: template.into(), tries: 0 });
+        waiting.push_back(PlacementJob { topic: Arc::clone(topic), template: template.into(), tries: 0 });
         drop(waiting);
         self.added.notify_one();
     }
 
     /// Takes the first one that waits.
-    pub(crate) fn next(&self) -> Option<Wanted> {
+    pub(crate) fn next(&self) -> Option<PlacementJob> {
         self.waiting.lock().pop_front()
     }
 
     /// Puts one that could not be made at the end.
-    pub(crate) fn again(&self, wanted: Wanted) {
+    pub(crate) fn again(&self, wanted: PlacementJob) {
         self.waiting.lock().push_back(wanted);
     }
 

@@ -46,13 +46,13 @@ struct Sent<T> {
 
 /// The sends of the last while. `T` is the topic's handle.
 #[derive(Debug)]
-struct Known<T> {
+struct RecentSends<T> {
     by_name: HashMap<Arc<str>, Sent<T>>,
     /// Oldest first. A name that was given up stays here until its time, and then removes nothing.
     in_order: VecDeque<(Duration, Arc<str>)>,
 }
 
-impl<T> Known<T> {
+impl<T> RecentSends<T> {
     /// Forgets what is older than `window`, and the oldest if there would be more than `max`.
     fn claim(
         &mut self,
@@ -106,12 +106,12 @@ pub(crate) struct Repeats {
     /// Zero: off.
     window: Duration,
     max: usize,
-    known: Mutex<Known<Arc<Topic>>>,
+    known: Mutex<RecentSends<Arc<Topic>>>,
 }
 
 impl Repeats {
     pub(crate) fn new(window_ms: u64, max: usize) -> Repeats {
-        let known = Known { by_name: HashMap::new(), in_order: VecDeque::new() };
+        let known = RecentSends { by_name: HashMap::new(), in_order: VecDeque::new() };
         Repeats { window: Duration::from_millis(window_ms), max, known: Mutex::new(known) }
     }
 
@@ -156,11 +156,11 @@ mod tests {
     const WINDOW: Duration = Duration::from_secs(10);
     const FIRST: First = First { at: LogOffset(7), end: LogOffset(9), queue_id: 1, queue_offset: 5 };
 
-    fn known() -> Known<bool> {
-        Known { by_name: HashMap::new(), in_order: VecDeque::new() }
+    fn known() -> RecentSends<bool> {
+        RecentSends { by_name: HashMap::new(), in_order: VecDeque::new() }
     }
 
-    fn claim(known: &mut Known<bool>, name: &str, seconds: u64) -> Claim {
+    fn claim(known: &mut RecentSends<bool>, name: &str, seconds: u64) -> Claim {
         known.claim(name, false, |is_gone| *is_gone, Duration::from_secs(seconds), WINDOW, 3)
     }
 

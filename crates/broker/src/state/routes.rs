@@ -50,7 +50,7 @@ pub(crate) struct TooManyLookUps {
 }
 
 #[derive(Default)]
-struct State {
+struct RouteLookUps {
     known: HashMap<Box<str>, Route>,
     /// Who waits, by topic that is being asked for.
     asking: HashMap<Box<str>, Vec<Waiter>>,
@@ -59,7 +59,7 @@ struct State {
 
 /// The routes that were asked for. The mutex guards nothing else, and no waiter is told under it.
 #[derive(Default)]
-pub(crate) struct Routes(Mutex<State>);
+pub(crate) struct Routes(Mutex<RouteLookUps>);
 
 /// A look-up under way. However it ends, those who wait for it are told.
 struct LookUp {

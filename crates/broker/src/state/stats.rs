@@ -1,7 +1,7 @@
 //! What passes through the broker: meters by topic, queue and group, and totals.
 //!
 //! Counting is a relaxed addition; the totals, which every connection touches, are spread over cells by thread and added up when read.
-//! One task takes samples (`upkeep.rs`): every 10 s for the last minute, every 10 minutes for the last hour, every hour for the last
+//! One task takes samples (`housekeeping.rs`): every 10 s for the last minute, every 10 minutes for the last hour, every hour for the last
 //! day, as Apache does. A figure is the present count less the oldest sample's, so it is right at once and not a sample late.
 
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use protocol::names;
 
 use crate::put_times::PutTimes;
 use crate::state::falls::Waits;
-use crate::state::offsets::{Key, KeyRef};
+use crate::state::offsets::{GroupTopic, GroupTopicRef};
 use crate::state::topics::Topic;
 
 mod counted;
@@ -176,7 +176,7 @@ impl History {
 /// All figures of this broker.
 pub struct Stats {
     topics: papaya::HashMap<Arc<str>, Arc<TopicMeters>, foldhash::fast::RandomState>,
-    groups: papaya::HashMap<Key, Arc<GroupMeters>, foldhash::fast::RandomState>,
+    groups: papaya::HashMap<GroupTopic, Arc<GroupMeters>, foldhash::fast::RandomState>,
     put_messages: Total,
     put_bytes: Total,
     put_user_messages: Total,
@@ -316,7 +316,7 @@ impl Stats {
 
     /// A group acknowledged messages that it had popped.
     pub fn acked(&self, group: &str, topic: &str, messages: u64) {
-        let known = self.groups.pin().get(&KeyRef { group, topic }).cloned();
+        let known = self.groups.pin().get(&GroupTopicRef { group, topic }).cloned();
         known.unwrap_or_else(|| self.group(&group.into(), &topic.into())).acked.add(messages);
         self.acked_messages.add(messages);
     }
@@ -335,7 +335,7 @@ impl Stats {
     pub fn window(&self, stat: Stat, key: &str) -> Option<BrokerStatsData> {
         let now = self.clock.now();
         let topic = |key: &str| self.topics.pin().get(key).cloned();
-        let group = |group: &str, topic: &str| self.groups.pin().get(&KeyRef { group, topic }).cloned();
+        let group = |group: &str, topic: &str| self.groups.pin().get(&GroupTopicRef { group, topic }).cloned();
         let by_group = || key.split_once('@').and_then(|(topic, name)| group(name, topic));
         let put_queue = || {
             let (name, queue) = key.split_once('@')?;
@@ -370,7 +370,7 @@ impl Stats {
 
     /// Messages a second that a group gets from a topic.
     pub(crate) fn consume_tps(&self, group: &str, topic: &str) -> f64 {
-        let meters = self.groups.pin().get(&KeyRef { group, topic }).cloned();
+        let meters = self.groups.pin().get(&GroupTopicRef { group, topic }).cloned();
         meters.map_or(0.0, |meters| meters.get_nums.read(self.clock.now()).stats_minute.tps)
     }
 
@@ -529,11 +529,11 @@ impl Stats {
     fn group(&self, group: &Arc<str>, topic: &Arc<str>) -> Arc<GroupMeters> {
         let (group, topic) = (self.counted(group), self.counted(topic));
         let groups = self.groups.pin();
-        if let Some(meters) = groups.get(&KeyRef { group, topic }) {
+        if let Some(meters) = groups.get(&GroupTopicRef { group, topic }) {
             return Arc::clone(meters);
         }
         let now = self.clock.now();
-        let key = Key { group: Arc::clone(group), topic: Arc::clone(topic) };
+        let key = GroupTopic { group: Arc::clone(group), topic: Arc::clone(topic) };
         Arc::clone(groups.get_or_insert_with(key, || {
             Arc::new(GroupMeters {
                 get_nums: Meter::new(now),

@@ -22,7 +22,7 @@ use store::{ConsumeQueue, Store, StoreError};
 use tokio::sync::Notify;
 
 use crate::hashing::{self, Hashing};
-use crate::places::Places;
+use crate::per_queue::PerQueue;
 use crate::refusal::Refusal;
 use crate::state::stats::TopicMeters;
 use crate::state::topics::flush::TopicFlush;
@@ -55,7 +55,7 @@ pub struct Topic {
     name: Arc<str>,
     config: ArcSwap<TopicConfig>,
     /// By queue id; filled when a queue is first used.
-    lanes: Places<Lane>,
+    lanes: PerQueue<Lane>,
     /// Where its messages are counted: looked up by name once, and again if that is no longer the table's.
     pub(crate) meters: ArcSwapOption<TopicMeters>,
     /// What its attributes say of acknowledgements.
@@ -88,7 +88,7 @@ impl Topic {
             name: Arc::from(config.topic_name.as_str()),
             flush: TopicFlush::of(&config.attributes),
             config: ArcSwap::from_pointee(config),
-            lanes: Places::default(),
+            lanes: PerQueue::default(),
             meters: ArcSwapOption::empty(),
             is_static: AtomicBool::new(false),
             mapping: ArcSwapOption::empty(),

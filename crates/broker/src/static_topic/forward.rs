@@ -31,7 +31,7 @@ const DOUBTED: Duration = Duration::from_secs(1);
 const UNDER_WAY_MAX: usize = 1_024;
 
 #[derive(Default)]
-struct Known {
+struct KnownMasters {
     /// Masters by broker name.
     addresses: BTreeMap<String, String>,
     /// By the clock's elapsed time.
@@ -44,7 +44,7 @@ struct Known {
 pub(crate) struct Forward {
     registry: Arc<Registry>,
     /// Guards nothing else.
-    known: Mutex<Known>,
+    known: Mutex<KnownMasters>,
     /// One asks the name servers, the others share the answer. Held across that wait on purpose.
     asking: tokio::sync::Mutex<()>,
     under_way: Arc<Semaphore>,
@@ -156,7 +156,7 @@ impl Forward {
             let addresses = masters.filter_map(|(name, mut data)| Some((name, data.broker_addrs.remove(&MASTER_ID)?)));
             let asked_at = Some(self.clock.elapsed());
             let mut known = self.known.lock();
-            *known = Known { addresses: addresses.collect(), asked_at, is_doubted: false };
+            *known = KnownMasters { addresses: addresses.collect(), asked_at, is_doubted: false };
             return known.addresses.get(broker).cloned();
         }
         // No name server answers: what was known before, for whoever waits for this answer too.

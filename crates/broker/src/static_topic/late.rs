@@ -21,7 +21,7 @@ use crate::refusal::Refusal;
 use crate::state::topics::mapping::Mapping;
 use crate::static_topic::forward::{Forward, unexpected};
 use crate::waiting::hold::Lane;
-use crate::write::facts;
+use crate::write::send_properties;
 
 /// Who sends what others have sent; Apache's name for it.
 const PRODUCER: &str = "CLIENT_INNER_PRODUCER";
@@ -74,7 +74,7 @@ pub(crate) fn waiting(broker: &Broker, draft: &mut RecordDraft<'_>, level: usize
 /// Sends a stored message to the broker that leads its queue. Its properties lose what made it wait: it would wait again.
 pub(crate) async fn send(forward: &Forward, topic: &str, stored: &RecordView<'_>, to: &Led) -> Result<(), Refusal> {
     let mut properties = Vec::new();
-    facts::copy_except(&mut properties, &stored.properties(), |key| {
+    send_properties::copy_except(&mut properties, &stored.properties(), |key| {
         matches!(
             key,
             name::DELAY

@@ -14,10 +14,10 @@ use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::state::offsets::Offsets;
 use crate::state::topics::Topic;
-use crate::state::topics::mapping::{Mapping, Places, end, find, is_decided, logical, physical};
+use crate::state::topics::mapping::{Mapping, PhysicalQueues, end, find, is_decided, logical, physical};
 use crate::static_topic::NamedQueue;
 use crate::static_topic::forward::{Forward, unexpected};
-use crate::static_topic::order::{Number, Order};
+use crate::static_topic::order::{CommitsUnderWay, Number};
 use crate::static_topic::replies::Asking;
 
 /// The offset by which one broker tells another that a group has none any more in a physical queue. Apache's broker keeps it; by its source
@@ -26,7 +26,7 @@ const FORGOTTEN: i64 = -1;
 
 /// Where the offset of a group belongs.
 pub(crate) struct Target {
-    places: Places,
+    places: PhysicalQueues,
     queue_id: i32,
     at: usize,
     offset: i64,
@@ -85,7 +85,7 @@ impl Target {
     }
 
     /// Notes one that is all here.
-    pub(crate) fn note_at_once(&self, offsets: &Offsets, commits: &Order, group: &str) {
+    pub(crate) fn note_at_once(&self, offsets: &Offsets, commits: &CommitsUnderWay, group: &str) {
         let commit = || self.note(offsets, group);
         commits.at_once(group, self.places.topic(), self.queue_id, commit);
     }
@@ -174,7 +174,7 @@ pub(crate) fn place_commit(
 /// commits that clients send by themselves.
 pub(crate) struct PulledCommit {
     offsets: Arc<Offsets>,
-    commits: Arc<Order>,
+    commits: Arc<CommitsUnderWay>,
     topic: Arc<Topic>,
     group: String,
     queue_id: i32,
@@ -199,7 +199,7 @@ impl PulledCommit {
 }
 
 /// The logical offset of one that lies in a place; one that came behind its end counts as the end.
-fn told(places: &Places, at: usize, offset: i64) -> i64 {
+fn told(places: &PhysicalQueues, at: usize, offset: i64) -> i64 {
     logical(&places[at], offset.min(end(places, at)))
 }
 

@@ -17,15 +17,15 @@ const WAITING_MAX: usize = 16;
 
 /// A logical queue, as a group reads it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct LogicalQueueKey {
     group: Box<str>,
     topic: Box<str>,
     queue_id: i32,
 }
 
-impl Key {
-    fn new(group: &str, topic: &str, queue_id: i32) -> Key {
-        Key { group: group.into(), topic: topic.into(), queue_id }
+impl LogicalQueueKey {
+    fn new(group: &str, topic: &str, queue_id: i32) -> LogicalQueueKey {
+        LogicalQueueKey { group: group.into(), topic: topic.into(), queue_id }
     }
 }
 
@@ -43,18 +43,18 @@ struct Line {
 
 /// The commits that are under way to other brokers.
 #[derive(Default)]
-pub(crate) struct Order {
+pub(crate) struct CommitsUnderWay {
     /// Also held while a commit is done here, so that none is done between another one's look and its deed.
-    lines: Mutex<HashMap<Key, Line>>,
+    lines: Mutex<HashMap<LogicalQueueKey, Line>>,
 }
 
-impl Order {
+impl CommitsUnderWay {
     /// Does at once what needs no other broker. What came before and is still under way does not count any more.
     pub(crate) fn at_once(&self, group: &str, topic: &str, queue_id: i32, commit: impl FnOnce()) {
         let mut lines = self.lines.lock();
         commit();
         if !lines.is_empty()
-            && let Some(line) = lines.get_mut(&Key::new(group, topic, queue_id))
+            && let Some(line) = lines.get_mut(&LogicalQueueKey::new(group, topic, queue_id))
         {
             line.last += 1;
             line.done = line.last;
@@ -63,7 +63,7 @@ impl Order {
 
     /// Gives a commit its number.
     pub(crate) fn join(self: &Arc<Self>, group: &str, topic: &str, queue_id: i32) -> Result<Number, Refusal> {
-        let key = Key::new(group, topic, queue_id);
+        let key = LogicalQueueKey::new(group, topic, queue_id);
         let mut lines = self.lines.lock();
         let line = lines.entry(key.clone()).or_default();
         if line.waiting >= WAITING_MAX {
@@ -80,8 +80,8 @@ impl Order {
 
 /// A commit that came, and is not at an end.
 pub(crate) struct Number {
-    order: Arc<Order>,
-    key: Key,
+    order: Arc<CommitsUnderWay>,
+    key: LogicalQueueKey,
     number: u64,
     turn: Arc<tokio::sync::Mutex<()>>,
 }
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_came_later_is_not_undone_by_what_took_longer() {
-        let order = Arc::new(Order::default());
+        let order = Arc::new(CommitsUnderWay::default());
         let slow = order.join("g", "t", 0).unwrap();
         order.at_once("g", "t", 1, || ());
         assert!(!slow.is_overtaken(), "that was another queue");
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_queue_whose_holder_does_not_answer_keeps_few_commits_waiting() {
-        let order = Arc::new(Order::default());
+        let order = Arc::new(CommitsUnderWay::default());
         let waiting: Vec<Number> = (0..WAITING_MAX).map(|_| order.join("g", "t", 0).unwrap()).collect();
         assert_eq!(order.join("g", "t", 0).map(drop).unwrap_err().code, ResponseCode::SystemBusy);
         assert!(order.join("g", "t", 1).is_ok());
@@ -154,7 +154,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_commit_of_a_queue_is_under_way_at_a_time() {
-        let order = Arc::new(Order::default());
+        let order = Arc::new(CommitsUnderWay::default());
         let (first, second) = (order.join("g", "t", 0).unwrap(), order.join("g", "t", 0).unwrap());
         let turn = first.turn().await;
         let waiting = second.turn();

@@ -14,7 +14,7 @@ use store::{Boundary, Store};
 use tokio::sync::oneshot;
 
 use crate::refusal::{Refusal, SOON};
-use crate::state::topics::mapping::{Mapping, Places, end, find, is_decided, logical, logical_or_unknown};
+use crate::state::topics::mapping::{Mapping, PhysicalQueues, end, find, is_decided, logical, logical_or_unknown};
 use crate::static_topic::forward::Forward;
 use crate::static_topic::replies::Asking;
 
@@ -22,7 +22,7 @@ use crate::static_topic::replies::Asking;
 pub(crate) struct Queues {
     store: Arc<Store>,
     forward: Arc<Forward>,
-    places: Places,
+    places: PhysicalQueues,
 }
 
 impl Queues {

@@ -63,7 +63,7 @@ fn is_before(record: &[u8], end: i64) -> bool {
 }
 
 /// Who reads for a pull.
-pub(crate) enum Place {
+pub(crate) enum ReadPlace {
     /// This broker; the pull names the physical queue now.
     Here(Option<Asked>),
     /// Another one was asked, and a task answers.
@@ -77,8 +77,8 @@ pub(crate) fn place(
     request: &Request<'_>,
     topic: &Arc<Topic>,
     message: &mut PullMessage<'_>,
-) -> Result<Place, Refusal> {
-    let Some(mapping) = crate::static_topic::of_topic(topic, request) else { return Ok(Place::Here(None)) };
+) -> Result<ReadPlace, Refusal> {
+    let Some(mapping) = crate::static_topic::of_topic(topic, request) else { return Ok(ReadPlace::Here(None)) };
     let queue_id = message.queue_id;
     let places = mapping.places(queue_id).map_err(|refusal| {
         let (topic, broker) = (topic.name(), &mapping.detail().bname);
@@ -99,7 +99,7 @@ pub(crate) fn place(
     let left = asked.end.saturating_sub(offset.max(item.start_offset)).max(1);
     message.max_msg_nums = message.max_msg_nums.min(i32::try_from(left).unwrap_or(i32::MAX));
     if mapping.is_here(item) {
-        return Ok(Place::Here(Some(asked)));
+        return Ok(ReadPlace::Here(Some(asked)));
     }
     let (question, holder) = (Question::of(message), item.bname.clone());
     // What it commits is left to 15: by the time the holder has answered, and so made the checks of a pull, a later commit may be done.
@@ -108,7 +108,7 @@ pub(crate) fn place(
         let answer = forward.ask(&holder, request::PULL_MESSAGE, &question.fields()).await?;
         told(&places, &asked, question.queue_offset, &holder, &answer, reply_to)
     })?;
-    Ok(Place::Elsewhere)
+    Ok(ReadPlace::Elsewhere)
 }
 
 /// A pull, kept for a task.

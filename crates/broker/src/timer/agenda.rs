@@ -14,7 +14,7 @@ pub(super) const AHEAD_MS: i64 = 2_000;
 
 /// What a message wants when it is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kind {
+pub(super) enum TimerAction {
     /// To take another one of its slot back: before any of them.
     Delete,
     /// To be delivered.
@@ -25,12 +25,12 @@ pub(super) enum Kind {
 
 /// A message in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Entry {
+pub(super) struct AgendaEntry {
     /// In ms; behind the beginning of its slot, but of a `Delete` and a `Roll`, which are due with it.
     pub due: i64,
     /// Where it lies in the log.
     pub at: u64,
-    pub kind: Kind,
+    pub kind: TimerAction,
     /// In ms.
     pub slot: i64,
     /// When it was taken in, in ms.
@@ -54,7 +54,7 @@ pub(super) enum Step {
 
 /// Where a new message belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct AgendaPlace {
     pub slot: i64,
     pub is_rolled: bool,
 }
@@ -68,7 +68,7 @@ pub(super) struct Agenda {
     loaded_to: i64,
     /// So many in memory are enough: no further slot is read.
     loaded_max: usize,
-    entries: BinaryHeap<Reverse<Entry>>,
+    entries: BinaryHeap<Reverse<AgendaEntry>>,
     /// How many messages of each slot in memory are not done with.
     open: BTreeMap<i64, usize>,
     /// Everything that was stored before this time is taken in.
@@ -107,31 +107,31 @@ impl Agenda {
     }
 
     /// The slot for a message that is due behind the slot `out`. One whose slot is done with goes to the first that is not.
-    pub fn place(&self, now: i64, out: i64) -> Place {
+    pub fn place(&self, now: i64, out: i64) -> AgendaPlace {
         let now = self.slot_of(now);
         let ahead = out.saturating_sub(now);
         if ahead < self.window {
-            return Place { slot: self.slot_of(out).max(self.read), is_rolled: false };
+            return AgendaPlace { slot: self.slot_of(out).max(self.read), is_rolled: false };
         }
         // As in Apache: what would be left over for a short last wait is split in two.
         let step = if ahead - self.window < self.window / 3 { self.window / 2 } else { self.window };
-        Place { slot: self.slot_of(now + step).max(self.read), is_rolled: true }
+        AgendaPlace { slot: self.slot_of(now + step).max(self.read), is_rolled: true }
     }
 
     /// A message was written to the files; it is kept if its slot is in memory.
-    pub fn added(&mut self, entry: Entry) {
+    pub fn added(&mut self, entry: AgendaEntry) {
         if entry.slot < self.loaded_to {
             self.hold(entry);
         }
     }
 
-    fn hold(&mut self, entry: Entry) {
+    fn hold(&mut self, entry: AgendaEntry) {
         *self.open.entry(entry.slot).or_default() += 1;
         self.entries.push(Reverse(entry));
     }
 
     /// The messages of all slots before `to` are these and those that were in memory.
-    pub fn loaded(&mut self, to: i64, entries: impl Iterator<Item = Entry>) {
+    pub fn loaded(&mut self, to: i64, entries: impl Iterator<Item = AgendaEntry>) {
         for entry in entries {
             self.hold(entry);
         }
@@ -144,12 +144,12 @@ impl Agenda {
     }
 
     /// Takes the next message that is due. A message that may have been taken back before its slot began waits until that is known.
-    pub fn next_due(&mut self, now: i64) -> Option<Entry> {
+    pub fn next_due(&mut self, now: i64) -> Option<AgendaEntry> {
         let Reverse(first) = *self.entries.peek()?;
         if first.due > now || !self.is_free(&first) {
             return None;
         }
-        if first.kind == Kind::Roll {
+        if first.kind == TimerAction::Roll {
             // Its copy may take back what would be next.
             self.caught_up = i64::MIN;
         }
@@ -158,13 +158,13 @@ impl Agenda {
     }
 
     /// Whether everything is taken in that could have taken this one back.
-    fn is_free(&self, entry: &Entry) -> bool {
-        entry.kind == Kind::Roll || entry.slot < self.caught_up
+    fn is_free(&self, entry: &AgendaEntry) -> bool {
+        entry.kind == TimerAction::Roll || entry.slot < self.caught_up
     }
 
     /// A message could not be dealt with; it is tried again at `due`.
-    pub fn postpone(&mut self, entry: Entry, due: i64) {
-        self.entries.push(Reverse(Entry { due, ..entry }));
+    pub fn postpone(&mut self, entry: AgendaEntry, due: i64) {
+        self.entries.push(Reverse(AgendaEntry { due, ..entry }));
     }
 
     /// So many messages of a slot are dealt with for good.

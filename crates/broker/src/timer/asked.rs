@@ -7,7 +7,7 @@ use protocol::properties::name;
 use super::state::Timers;
 use crate::broker::Broker;
 use crate::refusal::Refusal;
-use crate::write::facts::Facts;
+use crate::write::send_properties::SendProperties;
 
 /// When a message is to be delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl When {
 }
 
 /// When this message is to be delivered, in Apache's order of checks.
-pub(crate) fn when(broker: &Broker, facts: &Facts<'_>) -> Result<When, Refusal> {
+pub(crate) fn when(broker: &Broker, facts: &SendProperties<'_>) -> Result<When, Refusal> {
     if facts.has_timer_out {
         return Ok(When::Now);
     }

@@ -19,7 +19,7 @@ use protocol::{LogOffset, java, names, tags};
 use store::{LogSlice, RecordAt, RecordBatch, StoreError, TagsCode, TimerFiles, TimerUnit, Unit, timer_magic};
 use tokio::task::JoinHandle;
 
-use super::agenda::{Agenda, Entry, Kind, Step};
+use super::agenda::{Agenda, AgendaEntry, Step, TimerAction};
 use super::state::aside::Aside;
 use super::state::{SCAN_FROM, Timers, deletes, due_ms, out_ms};
 use crate::broker::Broker;
@@ -30,8 +30,8 @@ use crate::unreadable::Tries;
 use crate::waiting::fetch;
 use crate::waiting::hold::Lane;
 use crate::wall_time::{self, Steps};
-use crate::write::{append, facts, light};
-use crate::{blocking, protect, tables};
+use crate::write::{append, light, send_properties};
+use crate::{blocking, retention_floor, tables};
 
 /// Messages taken in with one write of the files.
 const TAKE_IN_MAX: usize = 512;
@@ -51,7 +51,7 @@ const UNREAD_MAX: usize = 8;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Something that is done with as soon as the log is flushed up to `end`.
-struct Unflushed {
+struct UnflushedTimers {
     end: LogOffset,
     done: Done,
 }
@@ -98,7 +98,7 @@ struct Task {
     steps: Steps,
     /// By how much the clock was set back, in ms, as far as the files do not know it.
     back_by: i64,
-    unflushed: VecDeque<Unflushed>,
+    unflushed: VecDeque<UnflushedTimers>,
     /// The latest slot of which a message was dealt with.
     last_slot: i64,
     /// What the check-point says: the first slot that is not done with, the first message that is not taken in.
@@ -126,7 +126,7 @@ impl Timers {
                 return Some(broker.store.min_offset());
             }
         };
-        let first_new = protect::first_from(broker, names::TIMER_TOPIC, 0, next);
+        let first_new = retention_floor::first_from(broker, names::TIMER_TOPIC, 0, next);
         oldest.into_iter().chain(first_new).chain(self.aside.first()).min()
     }
 }
@@ -508,7 +508,7 @@ impl Task {
                 self.timers.count(topic, 1, now);
             }
             let entry = entry_of(unit, self.timers.precision);
-            messages += i64::from(entry.kind != Kind::Delete);
+            messages += i64::from(entry.kind != TimerAction::Delete);
             self.agenda.added(entry);
         }
         // A slot of two weeks ago that is not done with yet holds up those that need its place.
@@ -568,7 +568,7 @@ impl Task {
         let store = Arc::clone(&self.broker.store);
         let mut lanes: Vec<Arc<Lane>> = Vec::new();
         // The messages that the batch holds, in its order.
-        let mut pushed: Vec<Entry> = Vec::new();
+        let mut pushed: Vec<AgendaEntry> = Vec::new();
         let mut unread = 0;
         self.batch.clear();
         self.mappings.clear();
@@ -578,7 +578,7 @@ impl Task {
             && let Some(entry) = self.agenda.next_due(now)
         {
             self.last_slot = self.last_slot.max(entry.slot);
-            if entry.kind == Kind::Roll {
+            if entry.kind == TimerAction::Roll {
                 self.goal = None;
             }
             if self.delivered.remove(&entry.at) {
@@ -598,7 +598,7 @@ impl Task {
                     tracing::error!(
                         at = entry.at,
                         due = entry.due,
-                        is_recall = entry.kind == Kind::Delete,
+                        is_recall = entry.kind == TimerAction::Delete,
                         "timer message is damaged; it is not delivered, and those behind it are"
                     );
                     self.finish(entry);
@@ -630,7 +630,7 @@ impl Task {
         self.mappings.clear();
         let landed = self.batch.landed().len();
         for (entry, landed) in pushed.iter().zip(self.batch.landed()) {
-            self.unflushed.push_back(Unflushed { end: landed.end, done: Done::Slot(entry.slot, 1) });
+            self.unflushed.push_back(UnflushedTimers { end: landed.end, done: Done::Slot(entry.slot, 1) });
         }
         self.leave(&pushed[..landed]);
         let mut rest = pushed[landed..].iter();
@@ -652,7 +652,7 @@ impl Task {
         refused.is_none()
     }
 
-    fn is_readable(&mut self, entry: &Entry) {
+    fn is_readable(&mut self, entry: &AgendaEntry) {
         if self.held.is_done(&(entry.slot, entry.at)) {
             tracing::info!(at = entry.at, "timer message can be read again");
             self.count_unreadable();
@@ -660,33 +660,35 @@ impl Task {
     }
 
     /// Nothing of this message is to be written.
-    fn finish(&mut self, entry: Entry) {
+    fn finish(&mut self, entry: AgendaEntry) {
         let end = self.broker.store.end();
         self.leave(&[entry]);
         match self.unflushed.back_mut() {
-            Some(Unflushed { end: last, done: Done::Slot(slot, count) }) if *last == end && *slot == entry.slot => {
+            Some(UnflushedTimers { end: last, done: Done::Slot(slot, count) })
+                if *last == end && *slot == entry.slot =>
+            {
                 *count += 1;
             }
             // In the order of the others, which note ends of the log too.
-            _ => self.unflushed.push_back(Unflushed { end, done: Done::Slot(entry.slot, 1) }),
+            _ => self.unflushed.push_back(UnflushedTimers { end, done: Done::Slot(entry.slot, 1) }),
         }
     }
 
     /// These wait no longer.
-    fn leave(&self, entries: &[Entry]) {
-        let messages = entries.iter().filter(|entry| entry.kind != Kind::Delete).count();
+    fn leave(&self, entries: &[AgendaEntry]) {
+        let messages = entries.iter().filter(|entry| entry.kind != TimerAction::Delete).count();
         self.timers.figures.pending.fetch_sub(messages as i64, Ordering::Relaxed);
         self.broker.stats.timers_dealt_with(entries.len());
     }
 
     /// Adds to the batch what becomes of a message: itself, in its own queue or once more in the timer topic. None if nothing does.
-    fn deal_with(&mut self, entry: &Entry, slice: &LogSlice, now: i64) -> Option<Arc<Lane>> {
+    fn deal_with(&mut self, entry: &AgendaEntry, slice: &LogSlice, now: i64) -> Option<Arc<Lane>> {
         let Some(view) = view_of(slice).filter(|view| view.topic() == names::TIMER_TOPIC) else {
             tracing::error!(at = entry.at, "what waits at this place is no timer message; it is passed over");
             return None;
         };
         let topic = view.property(name::REAL_TOPIC).unwrap_or_default();
-        if entry.kind == Kind::Delete {
+        if entry.kind == TimerAction::Delete {
             let key = deletes(&view).unwrap_or_default();
             self.taken_back.entry(entry.slot).or_default().insert(key.into());
             self.keep_recall(entry.slot, key);
@@ -695,12 +697,12 @@ impl Task {
         if deletes(&view).is_none() {
             self.timers.count(topic, -1, now);
         }
-        if entry.kind == Kind::Deliver && self.is_taken_back(entry.slot, topic, &view) {
+        if entry.kind == TimerAction::Deliver && self.is_taken_back(entry.slot, topic, &view) {
             return None;
         }
         let mut draft = view.to_draft();
         draft.prepared_offset = !(entry.at as i64);
-        let lane = if entry.kind == Kind::Roll {
+        let lane = if entry.kind == TimerAction::Roll {
             self.timers.topic.lane(&self.broker.store, 0)
         } else {
             let queue_id = view.property(name::REAL_QID).and_then(|text| text.parse::<u32>().ok());
@@ -739,7 +741,7 @@ impl Task {
         &mut self,
         draft: &mut RecordDraft<'_>,
         view: &RecordView<'_>,
-        entry: &Entry,
+        entry: &AgendaEntry,
         now: i64,
     ) -> Option<Arc<Lane>> {
         let (lane, tags) = late::waiting(&self.broker, draft, late::SOON)?;
@@ -757,37 +759,37 @@ impl Task {
 }
 
 /// The properties of a message that is delivered, or stored once more, as Apache's: `REAL_TOPIC` and `REAL_QID` stay.
-fn write_properties(out: &mut Vec<u8>, view: &RecordView<'_>, entry: &Entry, now: i64) {
-    let is_rolled = entry.kind == Kind::Roll;
+fn write_properties(out: &mut Vec<u8>, view: &RecordView<'_>, entry: &AgendaEntry, now: i64) {
+    let is_rolled = entry.kind == TimerAction::Roll;
     out.clear();
-    facts::copy_except(out, &view.properties(), |key| match key {
+    send_properties::copy_except(out, &view.properties(), |key| match key {
         name::TIMER_ENQUEUE_MS | name::TIMER_DEQUEUE_MS => true,
         name::TIMER_ROLL_TIMES => is_rolled,
         _ => false,
     });
-    facts::put(out, name::TIMER_ENQUEUE_MS, &entry.taken_in.to_string());
+    send_properties::put(out, name::TIMER_ENQUEUE_MS, &entry.taken_in.to_string());
     if is_rolled {
         let before = view.property(name::TIMER_ROLL_TIMES).and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
-        facts::put(out, name::TIMER_ROLL_TIMES, &before.saturating_add(1).to_string());
+        send_properties::put(out, name::TIMER_ROLL_TIMES, &before.saturating_add(1).to_string());
     }
-    facts::put(out, name::TIMER_DEQUEUE_MS, &now.to_string());
+    send_properties::put(out, name::TIMER_DEQUEUE_MS, &now.to_string());
 }
 
 /// A unit in memory. Apache's units do not say when exactly a message is due: at the end of its slot, as there.
-fn entry_of(unit: &TimerUnit, precision: i64) -> Entry {
+fn entry_of(unit: &TimerUnit, precision: i64) -> AgendaEntry {
     let kind = if unit.magic & timer_magic::ROLL != 0 {
-        Kind::Roll
+        TimerAction::Roll
     } else if unit.magic & timer_magic::DELETE != 0 {
-        Kind::Delete
+        TimerAction::Delete
     } else {
-        Kind::Deliver
+        TimerAction::Deliver
     };
     let due = match kind {
-        Kind::Delete | Kind::Roll => unit.slot,
-        Kind::Deliver if unit.due == 0 => unit.slot + precision,
-        Kind::Deliver => unit.due.max(unit.slot + 1),
+        TimerAction::Delete | TimerAction::Roll => unit.slot,
+        TimerAction::Deliver if unit.due == 0 => unit.slot + precision,
+        TimerAction::Deliver => unit.due.max(unit.slot + 1),
     };
-    Entry { due, at: unit.at.0, kind, slot: unit.slot, taken_in: unit.written }
+    AgendaEntry { due, at: unit.at.0, kind, slot: unit.slot, taken_in: unit.written }
 }
 
 fn view_of(slice: &LogSlice) -> Option<RecordView<'_>> {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 
-use super::agenda::{Agenda, Entry, Kind, Step};
+use super::agenda::{Agenda, AgendaEntry, Step, TimerAction};
 
 const PRECISION: i64 = 10;
 /// Messages further away than this are rolled.
@@ -39,7 +39,7 @@ struct Stored {
 struct Unit {
     slot: i64,
     place: usize,
-    kind: Kind,
+    kind: TimerAction,
 }
 
 #[derive(Debug)]
@@ -96,10 +96,10 @@ impl World {
         self.unflushed.clear();
     }
 
-    fn entry(&self, unit: &Unit) -> Entry {
+    fn entry(&self, unit: &Unit) -> AgendaEntry {
         let stored = self.queue[unit.place];
-        let due = if unit.kind == Kind::Deliver { stored.due.max(unit.slot + 1) } else { unit.slot };
-        Entry { due, at: unit.place as u64, kind: unit.kind, slot: unit.slot, taken_in: 0 }
+        let due = if unit.kind == TimerAction::Deliver { stored.due.max(unit.slot + 1) } else { unit.slot };
+        AgendaEntry { due, at: unit.place as u64, kind: unit.kind, slot: unit.slot, taken_in: 0 }
     }
 
     fn next_slot(&self) -> Option<i64> {
@@ -124,7 +124,7 @@ impl World {
             match self.agenda.step(self.now, self.next_slot(), is_behind) {
                 Step::TakeIn => self.take_in(),
                 Step::Load(from, to) => {
-                    let found: Vec<Entry> = self
+                    let found: Vec<AgendaEntry> = self
                         .units
                         .iter()
                         .filter(|unit| (from..to).contains(&unit.slot))
@@ -146,9 +146,9 @@ impl World {
             let stored = self.queue[place];
             let to = self.agenda.place(self.now, stored.out);
             let kind = match (to.is_rolled, stored.is_delete) {
-                (true, _) => Kind::Roll,
-                (false, true) => Kind::Delete,
-                (false, false) => Kind::Deliver,
+                (true, _) => TimerAction::Roll,
+                (false, true) => TimerAction::Delete,
+                (false, false) => TimerAction::Deliver,
             };
             let unit = Unit { slot: to.slot, place, kind };
             self.units.push(unit);
@@ -159,20 +159,20 @@ impl World {
 
     fn deliver(&mut self) {
         let Some(entry) = self.agenda.next_due(self.now) else { panic!("nothing is due after all") };
-        if entry.kind == Kind::Roll {
+        if entry.kind == TimerAction::Roll {
             self.goal = None;
         }
         let place = entry.at as usize;
         let stored = self.queue[place];
         if !self.known.remove(&place) {
             match entry.kind {
-                Kind::Delete => drop(self.keys.insert((entry.slot, stored.id))),
-                Kind::Deliver if self.keys.contains(&(entry.slot, stored.id)) => {}
-                Kind::Deliver => {
+                TimerAction::Delete => drop(self.keys.insert((entry.slot, stored.id))),
+                TimerAction::Deliver if self.keys.contains(&(entry.slot, stored.id)) => {}
+                TimerAction::Deliver => {
                     self.delivered.push((stored.id, self.now));
                     self.log.push(place);
                 }
-                Kind::Roll => {
+                TimerAction::Roll => {
                     self.queue.push(stored);
                     self.log.push(place);
                 }

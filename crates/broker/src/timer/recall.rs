@@ -24,12 +24,12 @@ use store::TagsCode;
 use super::asked::{When, when};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
-use crate::sends::{Counted, Kind, Receipt, Sends};
+use crate::sends::{Counted, Receipt, ReceiptKind, Sends};
 use crate::session::Session;
 use crate::state::stats::MessageType;
 use crate::state::topics::{Topic, Topics};
 use crate::write::append;
-use crate::write::facts::{self, Facts, Real};
+use crate::write::send_properties::{self, Real, SendProperties};
 
 /// Apache writes padding, and reads with or without.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -106,7 +106,7 @@ impl RecallOrder<'_> {
         let failed = |refusal: Refusal| {
             Refusal::new(ResponseCode::SystemError, format!("recall failed, execute error: {}", refusal.remark))
         };
-        let facts = Facts::of_recall(&handle.message_id, &handle.timestamp);
+        let facts = SendProperties::of_recall(&handle.message_id, &handle.timestamp);
         let When::Behind(slot) = when(broker, &facts).map_err(failed)? else {
             return Err(illegal("recall failed, timestamp invalid: its time has come"));
         };
@@ -140,7 +140,7 @@ impl RecallOrder<'_> {
         let text = sends.receipts.keep(&handle.message_id);
         sends.receipts.push(Receipt {
             reply_to,
-            kind: Kind::Recall,
+            kind: ReceiptKind::Recall,
             queue_id: 0,
             records: first..first + 1,
             text,
@@ -214,12 +214,12 @@ impl RecallOrder<'_> {
             (name::BORN_TIMESTAMP, &digits),
             (name::PGROUP, self.producer_group),
         ] {
-            facts::put(properties, key, value);
+            send_properties::put(properties, key, value);
         }
         digits.clear();
         let _ = write!(digits, "{slot}");
-        facts::put(properties, name::TIMER_OUT_MS, &digits);
-        facts::put_real(properties, Real { topic: self.topic, queue_id: 0 });
+        send_properties::put(properties, name::TIMER_OUT_MS, &digits);
+        send_properties::put_real(properties, Real { topic: self.topic, queue_id: 0 });
     }
 }
 

@@ -28,7 +28,7 @@ use crate::unreadable::{Tries, WaitsFor};
 use crate::waiting::fetch;
 use crate::wall_time::{self, Steps};
 use crate::write::append;
-use crate::{blocking, protect, tables};
+use crate::{blocking, retention_floor, tables};
 
 /// Half messages taken in, and questions put, before others get their turn.
 const BATCH: usize = 64;
@@ -152,7 +152,7 @@ impl Progress {
     /// The queues are done with up to these offsets, which may be committed once the log is flushed up to `end`.
     fn go_on(&mut self, offsets: (u64, u64), end: u64) {
         let before = self.committed;
-        // The task is vital: this ends the process, before the journal hears of it.
+        // The task is critical: this ends the process, before the journal hears of it.
         assert!(
             offsets.0 >= before.0 && offsets.1 >= before.1,
             "half messages and their ends are done with up to {offsets:?}, and had been up to {before:?}"
@@ -380,7 +380,7 @@ async fn give_up(broker: &Broker, open: Open, half: &RecordView<'_>) -> Result<(
 pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
     let committed =
         broker.offsets.committed(GROUP, names::TRANS_HALF_TOPIC, 0).and_then(|offset| u64::try_from(offset).ok());
-    protect::first_from(broker, names::TRANS_HALF_TOPIC, 0, committed.unwrap_or(0))
+    retention_floor::first_from(broker, names::TRANS_HALF_TOPIC, 0, committed.unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -19,14 +19,14 @@ use super::state::{Transactions, immunity_ms};
 use crate::broker::Broker;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
-use crate::sends::{Counted, Ending, Kind, Receipt, Sends};
+use crate::sends::{Counted, Ending, Receipt, ReceiptKind, Sends};
 use crate::session::Session;
 use crate::state::stats::MessageType;
 use crate::state::topics::mapping::Mapping;
 use crate::static_topic::late::{self, Destination};
 use crate::waiting::hold::Lane;
 use crate::write::local::LocalSends;
-use crate::write::{append, facts, light};
+use crate::write::{append, light, send_properties};
 use crate::{cold, tables};
 
 /// The tag of every message in the queue of ends: "deleted".
@@ -129,7 +129,7 @@ pub(crate) fn end(
             let records = gather(broker, &mut session.sends, &order, is_commit, &half)?;
             session.sends.receipts.push(Receipt {
                 reply_to,
-                kind: Kind::Plain,
+                kind: ReceiptKind::Plain,
                 queue_id: 0,
                 records,
                 text: 0..0,
@@ -293,7 +293,7 @@ pub(super) fn push_op(broker: &Broker, batch: &mut RecordBatch, lane: &Lane, hal
 fn write_op(properties: &mut Vec<u8>, body: &mut String, half_offset: u64) {
     use std::fmt::Write;
     properties.clear();
-    facts::put(properties, name::TAGS, OP_TAG);
+    send_properties::put(properties, name::TAGS, OP_TAG);
     body.clear();
     let _ = write!(body, "{half_offset}");
 }
@@ -336,11 +336,11 @@ fn gather_again(
     let lane = broker.transactions.half.lane(&broker.store, 0).map_err(Refusal::failed)?;
     let sends = &mut session.sends;
     sends.properties.clear();
-    facts::copy_except(&mut sends.properties, &given_up.properties(), |key| {
+    send_properties::copy_except(&mut sends.properties, &given_up.properties(), |key| {
         // The last are those of another broker, which lets half messages stand in light queues.
         matches!(key, name::TRANSACTION_CHECK_TIMES | name::TRAN_PREPARED_QUEUE_OFFSET | name::INNER_MULTI_QUEUE_OFFSET)
     });
-    facts::put(&mut sends.properties, name::TRANSACTION_CHECK_TIMES, "0");
+    send_properties::put(&mut sends.properties, name::TRANSACTION_CHECK_TIMES, "0");
     if sends.properties.len() > PROPERTIES_MAX {
         let bytes = sends.properties.len();
         let remark =
@@ -360,7 +360,7 @@ fn gather_again(
     append::check_fits(broker, &mut sends.batch, first, gathered)?;
     sends.receipts.push(Receipt {
         reply_to,
-        kind: Kind::Plain,
+        kind: ReceiptKind::Plain,
         queue_id: 0,
         records: first..first + 1,
         text: 0..0,

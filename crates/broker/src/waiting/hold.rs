@@ -6,7 +6,7 @@
 //! looks at one counter per queue that it touched; only if somebody waits there it takes the
 //! numbers and lays them down for their connections, whose own tasks read and answer. That no
 //! wake-up is lost is the doing of [`WaitList`] and [`Errands`]. Requests that wait for several
-//! queues lie in `rooms.rs`.
+//! queues lie in `pop_waiters.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 
 use crate::client_handle::{ClientHandle, OwedAnswer};
 use crate::tasks::Stop;
-use crate::waiting::rooms::{LaneRooms, Room, Rooms};
+use crate::waiting::pop_waiters::{LaneRooms, PopWaiterTable, PopWaiters};
 use crate::waiting::wake_up::{Errands, List, Published, WaitList};
 
 /// How exactly a parked pull expires. Clients add ten seconds to what they ask for before they give up themselves.
@@ -134,7 +134,7 @@ pub(crate) struct Waiter {
     /// Where pulls of this connection were parked, so that a lost connection does not stay there.
     lanes: Mutex<Visited<Lane>>,
     /// Where pops of this connection were parked.
-    rooms: Mutex<Visited<Room>>,
+    rooms: Mutex<Visited<PopWaiters>>,
 }
 
 impl Waiter {
@@ -154,12 +154,12 @@ impl Waiter {
     }
 
     /// Notes where a pop of this connection is parked.
-    pub(crate) fn waits_in(&self, room: &Arc<Room>) {
+    pub(crate) fn waits_in(&self, room: &Arc<PopWaiters>) {
         self.rooms.lock().note(room);
     }
 
     /// Where pops of this connection were parked, for the last time.
-    pub(crate) fn take_rooms(&self) -> Vec<Arc<Room>> {
+    pub(crate) fn take_rooms(&self) -> Vec<Arc<PopWaiters>> {
         self.rooms.lock().take()
     }
 
@@ -255,7 +255,7 @@ pub(crate) struct Ticket(u64);
 pub(crate) struct Hold {
     clock: Clock,
     /// Where pops wait.
-    pub(crate) rooms: Arc<Rooms>,
+    pub(crate) rooms: Arc<PopWaiterTable>,
     /// Lanes by the tick at which one of their pulls may expire. An entry counts while the lane's `visited_at` says the same.
     wheel: Mutex<BTreeMap<u64, Vec<Arc<Lane>>>>,
     /// The wheel's first tick came nearer.
@@ -268,7 +268,7 @@ pub(crate) struct Hold {
 impl Hold {
     pub(crate) fn new(clock: Clock) -> Hold {
         Hold {
-            rooms: Arc::new(Rooms::new(clock.clone())),
+            rooms: Arc::new(PopWaiterTable::new(clock.clone())),
             clock,
             wheel: Mutex::default(),
             changed: Notify::new(),

@@ -2,5 +2,5 @@
 
 pub(crate) mod fetch;
 pub(crate) mod hold;
-pub(crate) mod rooms;
+pub(crate) mod pop_waiters;
 pub(crate) mod wake_up;

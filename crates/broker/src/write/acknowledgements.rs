@@ -35,7 +35,7 @@ const BOTH_FLUSHED: (Stage, Stage) = (Stage::Flushed, Stage::Flushed);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A burst that is appended, and has not come to all stages that are waited for.
-pub(crate) struct Unflushed {
+pub(crate) struct UnflushedBurst {
     pub(crate) receipts: Receipts,
     pub(crate) landed: Vec<Landed>,
     /// Whom to wake when it is confirmed; nobody once that is done.
@@ -53,7 +53,7 @@ pub(crate) struct Unflushed {
 
 /// One that waits its turn.
 struct Waiting {
-    burst: Unflushed,
+    burst: UnflushedBurst,
     /// When its producer is told that the device is late, by the clock's elapsed time.
     late_at: Duration,
     limit: Duration,
@@ -72,7 +72,7 @@ enum Missed {
     Stage(Stage),
 }
 
-impl Unflushed {
+impl UnflushedBurst {
     fn has_consumers(&self) -> bool {
         !(self.lanes.is_empty() && self.light.is_empty())
     }
@@ -98,7 +98,7 @@ impl Acknowledgements {
     /// Sees to the answers of a burst, when it is flushed, and when the journal is written up to
     /// `durable_after`. Where one of them waits for the device, the journal is there too: a message
     /// whose topic is lost with the power cannot be asked for.
-    pub(crate) fn begin(self: &Arc<Self>, broker: &Broker, burst: Unflushed, durable_after: u64) {
+    pub(crate) fn begin(self: &Arc<Self>, broker: &Broker, burst: UnflushedBurst, durable_after: u64) {
         let limit = Duration::from_millis(broker.store_settings.load().sync_flush_timeout);
         let late_at = broker.clock.elapsed() + limit;
         let debt = Some(burst.inbox.owe());
@@ -132,7 +132,7 @@ impl Acknowledgements {
 pub(crate) async fn acknowledge(broker: Arc<Broker>, mut stop: Stop) {
     let all = Arc::clone(&broker.acknowledgements);
     let (marks, clock) = (Stage::ALL.map(|stage| broker.store.mark(stage)), &broker.clock);
-    let (mut came, mut waiting, mut desk) = (Vec::new(), Vec::new(), Desk::default());
+    let (mut came, mut waiting, mut desk) = (Vec::new(), Vec::new(), Replier::default());
     while !stop.is_asked() {
         let has_none = {
             let mut state = all.came.lock();
@@ -164,7 +164,7 @@ pub(crate) async fn acknowledge(broker: Arc<Broker>, mut stop: Stop) {
             let bursts = waiting.iter().map(|waiting| &waiting.burst);
             // Where both wait for the flush, one mark is enough: the store raises what is confirmed
             // before it.
-            let is_for = |burst: &&Unflushed| {
+            let is_for = |burst: &&UnflushedBurst| {
                 burst.next == stage
                     || stage == Stage::Replicated && burst.has_consumers() && (burst.next, asked) != BOTH_FLUSHED
             };
@@ -191,12 +191,12 @@ pub(crate) async fn acknowledge(broker: Arc<Broker>, mut stop: Stop) {
 
 /// What answering needs again and again.
 #[derive(Default)]
-struct Desk {
+struct Replier {
     ids: String,
     woken: Vec<ParkedPull>,
 }
 
-impl Desk {
+impl Replier {
     /// Sees to what a burst has come to by now, and says whether nothing of it waits any more.
     /// `reached`: how far the log has come, by stage.
     fn is_over(&mut self, broker: &Broker, waiting: &mut Waiting, reached: [u64; 3]) -> bool {
@@ -275,7 +275,7 @@ impl Desk {
     }
 
     /// Wakes who waits for what a burst brought, once.
-    fn wake(&mut self, broker: &Broker, burst: &mut Unflushed) {
+    fn wake(&mut self, broker: &Broker, burst: &mut UnflushedBurst) {
         let (mut lanes, light) = (std::mem::take(&mut burst.lanes), std::mem::take(&mut burst.light));
         broker.lite.arrived(&light);
         broker.topics.light_lanes(&light, &mut lanes);

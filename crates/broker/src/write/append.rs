@@ -25,7 +25,7 @@ use crate::sends::{Answer, Receipts, Sends};
 use crate::session::{Late, Session};
 use crate::state::falls::Cause;
 use crate::waiting::hold::Lane;
-use crate::write::acknowledgements::Unflushed;
+use crate::write::acknowledgements::UnflushedBurst;
 
 /// How often it looks whether waiting still makes sense.
 const ROOM_STEP: Duration = Duration::from_millis(100);
@@ -107,7 +107,7 @@ fn refuse_rest(broker: &Broker, sends: &mut Sends, refusal: &Refusal, is_oneway:
     for receipt in sends.receipts.list.iter().filter(|receipt| receipt.records.end > landed) {
         sends.receipts.refuse(receipt, refusal, &settings, out);
         if is_oneway {
-            broker.unheard.note(refusal, broker.clock.now().0);
+            broker.oneway_refusals.note(refusal, broker.clock.now().0);
         }
     }
     sends.receipts.list.retain(|receipt| receipt.records.end <= landed);
@@ -178,7 +178,7 @@ async fn answer_later(broker: &Broker, session: &mut Session, appended: &Appende
     let sends = &session.sends;
     broker.limits.unflushed(sends.unflushed_max.saturating_sub(sends.unflushed.available_permits()));
     let inbox = Arc::clone(&session.inbox);
-    let burst = Unflushed { receipts, landed, lanes, light, end, began, next, inbox, _permit: permit };
+    let burst = UnflushedBurst { receipts, landed, lanes, light, end, began, next, inbox, _permit: permit };
     broker.acknowledgements.begin(broker, burst, durable_after);
 }
 

@@ -12,9 +12,9 @@ use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::state::topics::Topic;
 use crate::state::topics::flush::{ASYNC_FLUSH, FLUSH_DISK_TYPE, SYNC_FLUSH, read};
-use crate::write::facts::Facts;
+use crate::write::send_properties::SendProperties;
 
-impl Facts<'_> {
+impl SendProperties<'_> {
     /// What the message itself says.
     pub(crate) fn flush(&self) -> Result<Option<FlushMode>, Refusal> {
         let Some(text) = self.flush_disk_type else {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     fn own(client: &str) -> Result<Option<FlushMode>, String> {
-        Facts::of(client).flush().map_err(|refusal| refusal.remark)
+        SendProperties::of(client).flush().map_err(|refusal| refusal.remark)
     }
 
     #[test]

@@ -16,7 +16,7 @@ use store::{ConsumeQueue, RecordBatch, Store, TagsCode};
 use crate::refusal::Refusal;
 use crate::waiting::hold::Lane;
 use crate::write::append;
-use crate::write::facts::{self, Facts};
+use crate::write::send_properties::{self, SendProperties};
 
 /// The light queues that a message names, if there are such things and its topic takes any.
 pub(crate) fn wanted<'a>(store: &Store, list: Option<&'a str>, topic: &str) -> Result<Option<&'a str>, Refusal> {
@@ -46,7 +46,7 @@ pub(crate) fn open(
 pub(crate) fn check_inner(
     store: &Store,
     inner: &InnerMessage<'_>,
-    facts: &Facts<'_>,
+    facts: &SendProperties<'_>,
     place: usize,
     topic: &str,
 ) -> Result<(), Refusal> {
@@ -97,7 +97,7 @@ pub(crate) fn push_again(store: &Store, batch: &mut RecordBatch, lane: &Lane, ta
         return append::push(batch, lane, tags, draft);
     }
     let mut copy = Vec::with_capacity(draft.properties.len());
-    facts::copy_except(&mut copy, text, |key| key == name::INNER_MULTI_QUEUE_OFFSET);
+    send_properties::copy_except(&mut copy, text, |key| key == name::INNER_MULTI_QUEUE_OFFSET);
     let Some(list) = list else {
         return append::push(batch, lane, tags, &RecordDraft { properties: &copy, ..*draft });
     };

@@ -3,8 +3,8 @@
 pub(crate) mod acknowledgements;
 pub(crate) mod append;
 pub(crate) mod durability;
-pub(crate) mod facts;
 pub(crate) mod light;
 pub(crate) mod local;
 pub(crate) mod placement;
 pub(crate) mod repeats;
+pub(crate) mod send_properties;

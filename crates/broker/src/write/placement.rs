@@ -17,7 +17,7 @@ use protocol::request::{CreateTopic, GetRouteInfo, GetTopicConfig};
 use protocol::sys_flag::perm;
 
 use crate::broker::Broker;
-use crate::state::placement::Wanted;
+use crate::state::placement::PlacementJob;
 use crate::tasks::Stop;
 
 /// How often a topic is tried when a broker or the name servers do not answer.
@@ -54,7 +54,7 @@ pub(crate) async fn run(broker: Arc<Broker>, mut stop: Stop) {
     }
 }
 
-async fn turn(broker: &Broker, mut wanted: Wanted) {
+async fn turn(broker: &Broker, mut wanted: PlacementJob) {
     let Err(error) = place(broker, &wanted).await else { return };
     wanted.tries += 1;
     if wanted.tries < TRIES {
@@ -65,7 +65,7 @@ async fn turn(broker: &Broker, mut wanted: Wanted) {
     }
 }
 
-async fn place(broker: &Broker, wanted: &Wanted) -> Result<(), PlaceError> {
+async fn place(broker: &Broker, wanted: &PlacementJob) -> Result<(), PlaceError> {
     let Some(topic) = broker.topics.get(&wanted.topic) else { return Ok(()) };
     let config = topic.config();
     let settings = broker.settings.load_full();

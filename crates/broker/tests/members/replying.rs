@@ -156,7 +156,7 @@ impl Inbound for Deaf {
 async fn replies_that_nobody_acknowledges_count_among_what_requests_may_hold() {
     let running = Arc::new(start(Setup::default()).await);
     let budget = Arc::new(Budget::new(64 << 10));
-    running.broker.show(Arc::clone(&budget), Arc::new(net::Places::new(100)));
+    running.broker.show(Arc::clone(&budget), Arc::new(net::ConnectionSlots::new(100)));
     let (taken, mut takes) = mpsc::unbounded_channel();
     let client = Client::with_inbound(ClientOptions::default(), Arc::new(Deaf(taken)));
     let producer = ProducerData { group_name: "Askers".to_owned() };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use net::{Budget, Listener, ListenerOptions, Places};
+use net::{Budget, ConnectionSlots, Listener, ListenerOptions};
 use protocol::code::{ResponseCode, request};
 use protocol::frame::Serialization;
 use protocol::header::{Head, write_frame};
@@ -63,7 +63,7 @@ async fn the_limit_of_parked_pulls_is_set_while_running_and_shown_with_how_many_
 async fn answers_that_nobody_takes_are_shown_with_how_much_they_may_hold() {
     let running = start(Setup::default()).await;
     let budget = Arc::new(Budget::new(64 << 20));
-    running.broker.show(Arc::clone(&budget), Arc::new(Places::new(100)));
+    running.broker.show(Arc::clone(&budget), Arc::new(ConnectionSlots::new(100)));
     let options =
         ListenerOptions { tls: None, budget, send_buffer_bytes: Some(16 << 10), ..ListenerOptions::default() };
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), options, Arc::clone(&running.broker)).unwrap();

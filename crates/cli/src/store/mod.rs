@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use env::say;
-use store::look::{Known, Look};
+use store::look::{KnownTables, Look};
 use store::{Recovered, StoreError, StoreOptions};
 
 /// Look at a store that no broker has open, check it, mend it, write it out
@@ -101,7 +101,7 @@ pub struct Configuration {
     /// The files that there are.
     pub files: Vec<ConfigFile>,
     /// Names of topics, if there is a journal or a file to say them, and committed offsets.
-    pub known: Known,
+    pub known: KnownTables,
     /// How many groups.
     pub groups: usize,
     /// Offset of the first half message that is not done with.

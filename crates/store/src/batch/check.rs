@@ -7,8 +7,8 @@ use env::TimeMs;
 use protocol::names::SCHEDULE_TOPIC;
 use protocol::properties::name;
 
-use super::{Entry, Landed, RecordBatch, TagsCode};
-use crate::fold::{Fold, Follower, Key, QueuePlace, whole_at};
+use super::{BatchEntry, Landed, RecordBatch, TagsCode};
+use crate::fold::{Fold, Follower, IndexKey, QueuePlace, whole_at};
 use crate::queue_log::{ConsumeQueue, Span, Unit};
 
 impl RecordBatch {
@@ -39,7 +39,7 @@ impl RecordBatch {
 
 /// What was said of one record, and how much of it has been compared.
 struct Said<'b> {
-    entry: &'b Entry,
+    entry: &'b BatchEntry,
     landed: &'b Landed,
     light: &'b [Arc<ConsumeQueue>],
     /// Hashes of its keys, if they were said.
@@ -89,9 +89,9 @@ impl Follower<'_> for Said<'_> {
         self.compare(said, follows, "a place");
     }
 
-    fn key(&mut self, key: Key) {
+    fn key(&mut self, key: IndexKey) {
         if let Some(hash) = self.hashes.and_then(|hashes| hashes.get(self.keys)) {
-            let said = Key { hash: *hash, at: self.landed.at.0, store_timestamp: self.landed.store_timestamp };
+            let said = IndexKey { hash: *hash, at: self.landed.at.0, store_timestamp: self.landed.store_timestamp };
             self.compare(said, key, "a key");
         }
         self.keys += 1;

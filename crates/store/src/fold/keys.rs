@@ -41,14 +41,14 @@ pub struct MessageKeys<'a> {
 
 /// A key of a record on its way into the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct IndexKey {
     pub hash: u32,
     pub at: u64,
     pub store_timestamp: i64,
 }
 
 /// Shows the entries of a record in the key index: those of its own keys, then those of its inner messages.
-pub(super) fn entries_of(record: &RecordView<'_>, mut visit: impl FnMut(Key)) {
+pub(super) fn entries_of(record: &RecordView<'_>, mut visit: impl FnMut(IndexKey)) {
     if is_rolled_back(record) {
         return;
     }
@@ -57,7 +57,7 @@ pub(super) fn entries_of(record: &RecordView<'_>, mut visit: impl FnMut(Key)) {
     let mut visit = |kind: KeyKind, key: &str| {
         if left > 0 {
             left -= 1;
-            visit(Key { hash: topic.of_key(kind, key), at, store_timestamp });
+            visit(IndexKey { hash: topic.of_key(kind, key), at, store_timestamp });
         }
     };
     own(record.properties_bytes(), &mut visit);

@@ -28,7 +28,7 @@ const AHEAD_MIN: u64 = 16 << 10;
 const LOOK_BYTES: u64 = 4 << 20;
 
 /// A chunk: the base of its segment, and its number in it.
-type Place = (u64, u64);
+type ChunkPlace = (u64, u64);
 
 pub(crate) struct ColdPages {
     /// Bytes that may be here; none: they are the kernel's to keep.
@@ -55,8 +55,8 @@ pub(crate) struct ColdPages {
 
 #[derive(Default)]
 struct Read {
-    order: VecDeque<(Weak<Segment>, Place)>,
-    known: HashSet<Place, FixedState>,
+    order: VecDeque<(Weak<Segment>, ChunkPlace)>,
+    known: HashSet<ChunkPlace, FixedState>,
 }
 
 impl ColdPages {
@@ -192,7 +192,7 @@ impl ColdPages {
         brought
     }
 
-    fn drop_all(&self, gone: &[(Weak<Segment>, Place)]) {
+    fn drop_all(&self, gone: &[(Weak<Segment>, ChunkPlace)]) {
         for (segment, (base, number)) in gone {
             // Retention was faster.
             let Some(segment) = segment.upgrade() else { continue };

@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::fold::{Key, MessageKeys, TopicHash, each};
+use crate::fold::{IndexKey, MessageKeys, TopicHash, each};
 use crate::queue_log::ConsumeQueue;
 
 /// Keys that wait for the thread at most, 1.5 MiB: those of 60 ms at a million messages a second, three times its pace, since the thread is
@@ -50,7 +50,7 @@ pub(crate) struct Run {
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     pub runs: Vec<Run>,
-    pub keys: Vec<Key>,
+    pub keys: Vec<IndexKey>,
 }
 
 impl Ahead {
@@ -70,7 +70,7 @@ impl Ahead {
             _ if is_room_for_a_run => self.runs.push(Run { from: at, to: end, keys }),
             _ => return,
         }
-        self.keys.extend(hashes.iter().map(|hash| Key { hash: *hash, at, store_timestamp }));
+        self.keys.extend(hashes.iter().map(|hash| IndexKey { hash: *hash, at, store_timestamp }));
     }
 
     pub fn clear(&mut self) {

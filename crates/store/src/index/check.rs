@@ -5,7 +5,7 @@ use std::io;
 
 use disk::DiskFile;
 
-use super::file::{ENTRY_BYTES, Entry, Header, SLOT_BYTES, Shape};
+use super::file::{ENTRY_BYTES, Header, IndexEntry, SLOT_BYTES, Shape};
 
 /// Entries read at once, some 250 KiB.
 const ENTRIES_AT_ONCE: u32 = 12_800;
@@ -29,7 +29,7 @@ pub(crate) fn check_chains(
     if shape.slots > SLOTS_MAX || header.is_empty() || header.next > shape.entries {
         return Ok(());
     }
-    let slot_of = |entry: &Entry| entry.hash % shape.slots;
+    let slot_of = |entry: &IndexEntry| entry.hash % shape.slots;
     let mut newest = vec![0_u32; shape.slots as usize];
     let mut bytes = vec![0; ENTRIES_AT_ONCE as usize * ENTRY_BYTES as usize];
     for first in (1..header.next).step_by(ENTRIES_AT_ONCE as usize) {
@@ -37,7 +37,7 @@ pub(crate) fn check_chains(
         let bytes = &mut bytes[..count as usize * ENTRY_BYTES as usize];
         let read = file.read_once_at(bytes, shape.entry_at(first))?;
         for (number, raw) in (first..).zip(bytes[..read].as_chunks::<{ ENTRY_BYTES as usize }>().0) {
-            let entry = Entry::decode(raw);
+            let entry = IndexEntry::decode(raw);
             let before = std::mem::replace(&mut newest[slot_of(&entry) as usize], number);
             if entry.before != before {
                 let says = entry.before;
@@ -68,7 +68,7 @@ pub(crate) fn check_chains(
             if number >= shape.entries || file.read_at(&mut raw, shape.entry_at(number))? < raw.len() {
                 return Ok(None);
             }
-            let entry = Entry::decode(&raw);
+            let entry = IndexEntry::decode(&raw);
             if entry.before >= number || slot_of(&entry) != slot {
                 return Ok(None);
             }

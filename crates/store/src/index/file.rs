@@ -18,7 +18,7 @@ use disk::{Disk, DiskFile, OpenHow, sync_or_end};
 use parking_lot::Mutex;
 
 use crate::error::StoreError;
-use crate::fold::Key;
+use crate::fold::IndexKey;
 
 const HEADER_BYTES: u64 = 40;
 pub(super) const SLOT_BYTES: u64 = 4;
@@ -102,14 +102,14 @@ fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 
 /// An entry that a query came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct IndexEntry {
     pub hash: u32,
     pub at: u64,
     seconds: i32,
     pub before: u32,
 }
 
-impl Entry {
+impl IndexEntry {
     fn encode(&self) -> [u8; ENTRY_BYTES as usize] {
         let mut bytes = [0; ENTRY_BYTES as usize];
         bytes[..4].copy_from_slice(&self.hash.to_be_bytes());
@@ -119,8 +119,8 @@ impl Entry {
         bytes
     }
 
-    pub fn decode(bytes: &[u8; ENTRY_BYTES as usize]) -> Entry {
-        Entry {
+    pub fn decode(bytes: &[u8; ENTRY_BYTES as usize]) -> IndexEntry {
+        IndexEntry {
             hash: u32::from_be_bytes(part(bytes, 0)),
             at: u64::from_be_bytes(part(bytes, 4)),
             seconds: i32::from_be_bytes(part(bytes, 12)),
@@ -225,7 +225,7 @@ impl IndexFile {
     }
 
     /// Puts as many of the keys as there is room for, and says how many that is. One thread at a time.
-    pub fn put(&self, keys: &[Key]) -> Result<usize, StoreError> {
+    pub fn put(&self, keys: &[IndexKey]) -> Result<usize, StoreError> {
         if self.is_torn() {
             // Before the entries that say what was there are written over.
             self.mend()?;
@@ -251,7 +251,7 @@ impl IndexFile {
                 let key = &keys[*number as usize];
                 let before = page.lead(*slot, header.next + number);
                 let seconds = seconds_between(header.begin_timestamp, key.store_timestamp);
-                let entry = Entry { hash: key.hash, at: key.at, seconds, before };
+                let entry = IndexEntry { hash: key.hash, at: key.at, seconds, before };
                 let entry_at = *number as usize * ENTRY_BYTES as usize;
                 entries[entry_at..entry_at + ENTRY_BYTES as usize].copy_from_slice(&entry.encode());
                 header.used_slots += u32::from(before == 0);
@@ -276,7 +276,7 @@ impl IndexFile {
 
     /// Slot and number of each key, those of a page of slots together, and among them in the order of the keys: where two share a slot, the
     /// later one comes behind the earlier. Counted, not sorted: there are few pages.
-    fn by_page(&self, keys: &[Key]) -> Vec<(u32, u32)> {
+    fn by_page(&self, keys: &[IndexKey]) -> Vec<(u32, u32)> {
         let page_of = |slot| SlotPage::number_of(slot) as usize;
         let mut starts = vec![0u32; page_of(self.shape.slots) + 2];
         for key in keys {
@@ -381,13 +381,13 @@ impl IndexFile {
         Ok(Some(number))
     }
 
-    fn entry(&self, number: u32) -> Result<Option<Entry>, StoreError> {
+    fn entry(&self, number: u32) -> Result<Option<IndexEntry>, StoreError> {
         let mut bytes = [0; ENTRY_BYTES as usize];
         if number >= self.shape.entries {
             return Ok(None);
         }
         let read = self.file.read_at(&mut bytes, self.shape.entry_at(number)).map_err(self.failed("read"))?;
-        Ok((read == bytes.len()).then(|| Entry::decode(&bytes)))
+        Ok((read == bytes.len()).then(|| IndexEntry::decode(&bytes)))
     }
 
     /// Shows where records lie that may have the key and may have been stored from `begin` to `end` (both in ms, and both
@@ -436,7 +436,7 @@ impl IndexFile {
     }
 
     /// Whether an entry belongs to a chain: that of its slot, which only leads to older entries.
-    fn is_of_slot(&self, number: u32, entry: &Entry, slot: u32) -> bool {
+    fn is_of_slot(&self, number: u32, entry: &IndexEntry, slot: u32) -> bool {
         entry.before < number && self.slot_of(entry.hash) == slot
     }
 
@@ -447,7 +447,7 @@ impl IndexFile {
         slot: u32,
         known: u32,
         number: u32,
-        entry: Option<Entry>,
+        entry: Option<IndexEntry>,
         entries_left: &mut usize,
     ) -> Result<u32, StoreError> {
         // What a put that failed half-way has left is no damage.
@@ -477,7 +477,7 @@ impl IndexFile {
             *entries_left -= count as usize;
             let entries = bytes.as_chunks::<{ ENTRY_BYTES as usize }>().0;
             let found = (first..end).zip(entries).rev().find(|(number, raw)| {
-                let entry = Entry::decode(raw);
+                let entry = IndexEntry::decode(raw);
                 self.is_of_slot(*number, &entry, slot)
             });
             if let Some((found, _)) = found {

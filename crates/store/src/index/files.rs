@@ -12,7 +12,7 @@ use tracing::warn;
 
 use super::file::{Header, IndexFile, Shape};
 use crate::error::StoreError;
-use crate::fold::Key;
+use crate::fold::IndexKey;
 
 const TABLE: TableId = TableId(249);
 const PROGRESS: &[u8] = b"progress/1";
@@ -139,7 +139,7 @@ impl KeyIndex {
         (!header.is_empty()).then_some(header.end_offset).and_then(|at| u64::try_from(at).ok())
     }
 
-    pub(super) fn put(&self, mut keys: &[Key]) -> Result<(), StoreError> {
+    pub(super) fn put(&self, mut keys: &[IndexKey]) -> Result<(), StoreError> {
         while let Some(first) = keys.first() {
             let last = self.files.read().last().cloned();
             let file = match last {

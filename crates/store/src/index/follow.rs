@@ -10,7 +10,7 @@ use super::ahead::Ahead;
 use super::files::KeyIndex;
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
-use crate::fold::{Follower, Key};
+use crate::fold::{Follower, IndexKey};
 use crate::read::walk;
 use crate::store::Shared;
 
@@ -96,7 +96,7 @@ pub(crate) fn finish(shared: &Shared, index: &KeyIndex) -> Result<(), StoreError
 
 /// Keys of what lies in the log and is not in the index yet.
 struct Gathered {
-    keys: Vec<Key>,
+    keys: Vec<IndexKey>,
     /// They are those of the log from here, which is where the index ends, to there.
     from: u64,
     to: u64,
@@ -230,10 +230,10 @@ impl Gathered {
     }
 }
 
-impl Follower<'_> for Vec<Key> {
+impl Follower<'_> for Vec<IndexKey> {
     const TAKES_KEYS: bool = true;
 
-    fn key(&mut self, key: Key) {
+    fn key(&mut self, key: IndexKey) {
         self.push(key);
     }
 }

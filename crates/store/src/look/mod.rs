@@ -21,7 +21,7 @@ use disk::{Disk, Unchanged};
 
 pub use index::IndexFileSurvey;
 pub use log::LogSurvey;
-pub use offsets::{Committed, Known};
+pub use offsets::{Committed, KnownTables};
 pub use records::{Lost, Part};
 pub use survey::{QueueSurvey, Survey};
 pub use timers::TimerSurvey;

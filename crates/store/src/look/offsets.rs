@@ -26,7 +26,7 @@ pub struct Committed {
 
 /// What the broker's tables say, which are no business of the store.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct KnownTables {
     /// Names of topics; none if nobody knows.
     pub topics: Option<HashSet<String>>,
     /// Committed offsets of physical queues; those of static topics count something else.
@@ -35,7 +35,7 @@ pub struct Known {
     pub offsets_in: PathBuf,
 }
 
-impl Known {
+impl KnownTables {
     /// Whether there is such a topic, as far as anybody knows. Light queues are in no table.
     pub(super) fn has_topic(&self, topic: &str) -> bool {
         names::is_lmq(topic) || self.topics.as_ref().is_none_or(|topics| topics.contains(topic))

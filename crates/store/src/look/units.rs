@@ -11,7 +11,7 @@ use protocol::names::SCHEDULE_TOPIC;
 use protocol::tags;
 
 use super::log::Log;
-use super::{Finding, Known};
+use super::{Finding, KnownTables};
 use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::fold::{QueuePlace, says};
@@ -47,7 +47,7 @@ pub(super) struct Units<'a> {
     queues: &'a QueueLogs,
     deleted: &'a Deleted,
     /// A topic that is not known was deleted, and its records are left.
-    tables: &'a Known,
+    tables: &'a KnownTables,
     known: KnownUnits,
     found: BTreeMap<(String, u32), Found>,
     /// Units that were compared.
@@ -57,7 +57,7 @@ pub(super) struct Units<'a> {
 }
 
 impl<'a> Units<'a> {
-    pub fn new(queues: &'a QueueLogs, deleted: &'a Deleted, tables: &'a Known) -> Units<'a> {
+    pub fn new(queues: &'a QueueLogs, deleted: &'a Deleted, tables: &'a KnownTables) -> Units<'a> {
         Units {
             queues,
             deleted,

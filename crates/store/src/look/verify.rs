@@ -7,7 +7,7 @@ use journal::{JournalError, JournalLook};
 use super::log::{KEPT_BYTES, Log, Stumble};
 use super::times::Times;
 use super::units::Units;
-use super::{Finding, Known, Look, index, timers};
+use super::{Finding, KnownTables, Look, index, timers};
 use crate::checkpoint;
 use crate::closed::Closed;
 use crate::commit_log::BLANK_BYTES;
@@ -51,7 +51,7 @@ impl Look {
     /// in bytes of all.
     pub fn verify(
         &self,
-        tables: &Known,
+        tables: &KnownTables,
         tell: &mut dyn FnMut(Finding),
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Verified, StoreError> {

@@ -99,7 +99,7 @@ impl Span {
 }
 
 /// Where the unit of a message is.
-pub(super) enum Place {
+pub(super) enum UnitPlace {
     At(u64),
     Nowhere,
     /// On the device, and the caller does not want to wait for it.
@@ -155,7 +155,7 @@ impl ConsumeQueue {
                 return Ok(PushedAt::Already);
             }
             // What the queue has from here on is not what the log says. Recovery shows all records that follow.
-            if let Place::At(mut place) = self.place_of(offset, true)? {
+            if let UnitPlace::At(mut place) = self.place_of(offset, true)? {
                 // A unit of this record whose damaged offsets are too low is passed over by the search. It must not stay in front of the
                 // right one: who reads on from the unit before would go back.
                 let begin = self.min_place();
@@ -186,9 +186,9 @@ impl ConsumeQueue {
     ) -> Result<SpansRead, QueueError> {
         let is_batch = self.is_batch();
         let first = match self.place_of(from, may_block)? {
-            Place::At(place) => place,
-            Place::Nowhere => return Ok(SpansRead { first: 0, in_files: 0, read: UnitsRead::Units(0) }),
-            Place::Cold => return Ok(SpansRead { first: 0, in_files: 0, read: UnitsRead::Cold(0) }),
+            UnitPlace::At(place) => place,
+            UnitPlace::Nowhere => return Ok(SpansRead { first: 0, in_files: 0, read: UnitsRead::Units(0) }),
+            UnitPlace::Cold => return Ok(SpansRead { first: 0, in_files: 0, read: UnitsRead::Cold(0) }),
         };
         let mut place = first;
         let read = self.read_raw(place, max, may_block, |raw| {
@@ -211,8 +211,8 @@ impl ConsumeQueue {
     /// The unit that holds a message, and which others it holds. May wait for the device.
     pub fn span_at(&self, offset: u64) -> Result<Option<Span>, QueueError> {
         match self.place_of(offset, true)? {
-            Place::At(place) => Ok(self.span_in(place)?.filter(|span| span.base <= offset)),
-            Place::Nowhere | Place::Cold => Ok(None),
+            UnitPlace::At(place) => Ok(self.span_in(place)?.filter(|span| span.base <= offset)),
+            UnitPlace::Nowhere | UnitPlace::Cold => Ok(None),
         }
     }
 
@@ -225,18 +225,18 @@ impl ConsumeQueue {
     }
 
     /// The place of the unit that holds a message, or of the first one behind it where no unit does.
-    pub(super) fn place_of(&self, offset: u64, may_block: bool) -> Result<Place, QueueError> {
+    pub(super) fn place_of(&self, offset: u64, may_block: bool) -> Result<UnitPlace, QueueError> {
         if !self.is_batch() {
-            return Ok(Place::At(offset));
+            return Ok(UnitPlace::At(offset));
         }
         let (mut low, end) = (self.min_place().max(self.first_file.load(Ordering::Acquire)), self.next_place());
         let mut high = end;
         if offset < self.min_offset() || offset >= self.max_offset() {
-            return Ok(Place::Nowhere);
+            return Ok(UnitPlace::Nowhere);
         }
         let stop = self.batches.as_ref().and_then(|batches| batches.stopped_at(offset));
         if let Some(place) = stop.filter(|place| (low..end).contains(place)) {
-            return Ok(Place::At(place));
+            return Ok(UnitPlace::At(place));
         }
         // Those who are close behind find it in memory, without a look into files.
         if let Some(tail) = self.tail.lock().as_deref() {
@@ -257,7 +257,7 @@ impl ConsumeQueue {
                 Raw::Unit(raw) => BatchUnit::decode(&raw).map_or(0, |unit| unit.next()),
                 // Retention was here.
                 Raw::Nothing => 0,
-                Raw::Cold => return Ok(Place::Cold),
+                Raw::Cold => return Ok(UnitPlace::Cold),
             };
             if next > offset {
                 high = middle;
@@ -265,7 +265,7 @@ impl ConsumeQueue {
                 low = middle + 1;
             }
         }
-        Ok(if low < end { Place::At(low) } else { Place::Nowhere })
+        Ok(if low < end { UnitPlace::At(low) } else { UnitPlace::Nowhere })
     }
 
     /// The place of the first unit whose record the log still has.

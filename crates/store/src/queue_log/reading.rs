@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::batch::Place;
+use super::batch::UnitPlace;
 use super::error::QueueError;
 use super::queue::ConsumeQueue;
 use super::unit::{RAW_BYTES_MAX, Unit};
@@ -49,9 +49,9 @@ impl ConsumeQueue {
         out: &mut Vec<Unit>,
     ) -> Result<UnitsRead, QueueError> {
         let place = match self.place_of(from, may_block)? {
-            Place::At(place) => place,
-            Place::Nowhere => return Ok(UnitsRead::Units(0)),
-            Place::Cold => return Ok(UnitsRead::Cold(0)),
+            UnitPlace::At(place) => place,
+            UnitPlace::Nowhere => return Ok(UnitsRead::Units(0)),
+            UnitPlace::Cold => return Ok(UnitsRead::Cold(0)),
         };
         let read = self.read_raw(place, max, may_block, |raw| {
             let unit = Unit::decode(raw);

@@ -8,7 +8,7 @@ use disk::DiskFile;
 use protocol::LogOffset;
 
 use super::QueueLogs;
-use super::batch::Place;
+use super::batch::UnitPlace;
 use super::error::QueueError;
 use super::queue::ConsumeQueue;
 use super::tail::Tail;
@@ -91,8 +91,8 @@ impl QueueLogs {
         begun: LogOffset,
     ) -> Result<Cut, QueueError> {
         let place = match number.map(|number| queue.place_of(number, true)).transpose()? {
-            Some(Place::At(place)) => Some(place),
-            Some(Place::Nowhere | Place::Cold) | None => None,
+            Some(UnitPlace::At(place)) => Some(place),
+            Some(UnitPlace::Nowhere | UnitPlace::Cold) | None => None,
         };
         let _files = self.shared.maintenance.lock();
         let end = place.unwrap_or(u64::MAX).min(queue.end_in_log(begun, log_end)?);

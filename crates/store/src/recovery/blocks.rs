@@ -95,12 +95,12 @@ pub(crate) struct Parser<'a, 'o> {
 }
 
 /// Takes the places of a record into a block.
-struct Places<'b, 'a> {
+struct PlaceCollector<'b, 'a> {
     queues: &'b mut HashMap<(&'a str, u32), u32, FixedState>,
     places: &'b mut Vec<(u32, QueuePlace<'a>)>,
 }
 
-impl<'a> Follower<'a> for Places<'_, 'a> {
+impl<'a> Follower<'a> for PlaceCollector<'_, 'a> {
     const TAKES_PLACES: bool = true;
 
     fn place(&mut self, place: QueuePlace<'a>) {
@@ -134,7 +134,7 @@ impl<'a, 'o> Parser<'a, 'o> {
         block.begin_at(from);
         while block.to < to && !block.is_full() {
             let Some(view) = record_at(block.to).filter(|view| view.log_offset() == block.to) else { break };
-            self.fold.show(&view, &mut Places { queues: &mut self.queues, places: &mut block.places });
+            self.fold.show(&view, &mut PlaceCollector { queues: &mut self.queues, places: &mut block.places });
             block.last_timestamp = view.store_timestamp();
             block.records += 1;
             block.to += view.total_size() as u64;
@@ -169,12 +169,12 @@ struct Line<'a> {
     from: u64,
     block_bytes: u64,
     /// Guards who does what next. Nothing is taken inside it, and nobody waits for the device under it.
-    state: Mutex<State<'a>>,
+    state: Mutex<BlockRing<'a>>,
     changed: Condvar,
 }
 
 /// Blocks have numbers: the one with number `n` has the records that begin in the `n`th stretch of `block_bytes`.
-struct State<'a> {
+struct BlockRing<'a> {
     /// Blocks that a thread has taken.
     taken: u64,
     /// Blocks that are applied, or are being applied.
@@ -187,7 +187,7 @@ struct State<'a> {
 }
 
 /// What a thread does next.
-enum Turn<'a> {
+enum BlockTurn<'a> {
     Read(u64, Block<'a>),
     Apply(u64, Block<'a>),
     End,
@@ -195,7 +195,7 @@ enum Turn<'a> {
 
 impl<'a> Line<'a> {
     fn new(segment: &'a Segment, from: u64, block_bytes: u64, threads: usize) -> Line<'a> {
-        let state = State {
+        let state = BlockRing {
             taken: 0,
             applied: 0,
             read: std::iter::repeat_with(|| None).take(threads * BLOCKS_PER_THREAD).collect(),
@@ -207,7 +207,7 @@ impl<'a> Line<'a> {
 
     /// Reads blocks until there is none left.
     fn run(&self, parser: &mut Parser<'a, '_>) {
-        while let Turn::Read(number, block) = self.turn(false) {
+        while let BlockTurn::Read(number, block) = self.turn(false) {
             self.read(number, block, parser);
         }
     }
@@ -221,15 +221,15 @@ impl<'a> Line<'a> {
         let mut reached = self.from;
         loop {
             match self.turn(true) {
-                Turn::Read(number, block) => self.read(number, block, parser),
-                Turn::Apply(number, mut block) => {
+                BlockTurn::Read(number, block) => self.read(number, block, parser),
+                BlockTurn::Apply(number, mut block) => {
                     reached = self.apply(reached, self.begin_of(number + 1), &mut block, parser, apply)?;
                     if reached < self.begin_of(number + 1) {
                         return Ok(reached);
                     }
                     self.state.lock().spare.push(block);
                 }
-                Turn::End => return Ok(reached),
+                BlockTurn::End => return Ok(reached),
             }
         }
     }
@@ -262,33 +262,33 @@ impl<'a> Line<'a> {
     }
 
     /// Waits until there is something to do.
-    fn turn(&self, is_applier: bool) -> Turn<'a> {
+    fn turn(&self, is_applier: bool) -> BlockTurn<'a> {
         let mut state = self.state.lock();
         // Ends because a block that is taken gets read by whoever has taken it, and that makes room.
         loop {
             if state.is_stopped {
-                return Turn::End;
+                return BlockTurn::End;
             }
             let ring = state.read.len() as u64;
             if is_applier {
                 if self.begin_of(state.applied) >= self.segment.end() {
-                    return Turn::End;
+                    return BlockTurn::End;
                 }
                 let next = (state.applied % ring) as usize;
                 if let Some(block) = state.read[next].take() {
                     state.applied += 1;
                     self.changed.notify_all();
-                    return Turn::Apply(state.applied - 1, block);
+                    return BlockTurn::Apply(state.applied - 1, block);
                 }
             }
             if self.begin_of(state.taken) < self.segment.end() {
                 if state.taken < state.applied + ring {
                     state.taken += 1;
                     let block = state.spare.pop().unwrap_or_default();
-                    return Turn::Read(state.taken - 1, block);
+                    return BlockTurn::Read(state.taken - 1, block);
                 }
             } else if !is_applier {
-                return Turn::End;
+                return BlockTurn::End;
             }
             self.changed.wait(&mut state);
         }

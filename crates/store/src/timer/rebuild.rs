@@ -91,7 +91,7 @@ struct Rebuild<'a> {
 }
 
 /// What the wheel has for a unit.
-enum Place {
+enum WheelPlace {
     /// This slot.
     Slot(Slot),
     /// None before another time is done with: its message is to be taken in again.
@@ -107,9 +107,9 @@ impl Rebuild<'_> {
             if self.at_hand.is_none_or(|slot| slot.time != unit.slot) {
                 self.write_at_hand()?;
                 match self.place_of(at, &unit)? {
-                    Place::Slot(slot) => self.at_hand = Some(slot),
-                    Place::NotFree => return Ok(false),
-                    Place::Damaged => {
+                    WheelPlace::Slot(slot) => self.at_hand = Some(slot),
+                    WheelPlace::NotFree => return Ok(false),
+                    WheelPlace::Damaged => {
                         self.damaged.insert(unit.at);
                     }
                 }
@@ -127,11 +127,11 @@ impl Rebuild<'_> {
         Ok(true)
     }
 
-    fn place_of(&mut self, at: u64, unit: &TimerUnit) -> Result<Place, StoreError> {
+    fn place_of(&mut self, at: u64, unit: &TimerUnit) -> Result<WheelPlace, StoreError> {
         let (slot, precision) = (unit.slot, self.precision);
         if slot.rem_euclid(precision) != 0 {
             if self.is_damaged(at, unit) {
-                return Ok(Place::Damaged);
+                return Ok(WheelPlace::Damaged);
             }
             return Err(self.malformed(format!(
                 "a message waits in the slot of {slot}, which timerPrecisionMs={precision} does not have; set the precision back until it is \
@@ -139,14 +139,14 @@ impl Rebuild<'_> {
             )));
         }
         if let Some(free) = self.wheel.slot_to_write(slot, self.read_time)? {
-            return Ok(Place::Slot(free));
+            return Ok(WheelPlace::Slot(free));
         }
         // What the check-point does not speak of can be taken in again without being delivered again.
         if at >= self.flushed {
-            return Ok(Place::NotFree);
+            return Ok(WheelPlace::NotFree);
         }
         if self.is_damaged(at, unit) {
-            return Ok(Place::Damaged);
+            return Ok(WheelPlace::Damaged);
         }
         let held = self.wheel.raw(slot)?;
         if held.time >= unit.written {
@@ -159,7 +159,7 @@ impl Rebuild<'_> {
         }
         // It was given its place when that was done with, which the check-point does not know yet.
         self.pending -= i64::from(held.count);
-        Ok(Place::Slot(Slot::empty(slot)))
+        Ok(WheelPlace::Slot(Slot::empty(slot)))
     }
 
     /// Whether the message of a unit says something else, which is named: no setting and no other version would bring it to delivery.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use store::look::{Known, Look};
+use store::look::{KnownTables, Look};
 use store::queue_log::UnitsRead;
 use store::{Boundary, ReadLimits, ReadStatus, Store};
 
@@ -258,7 +258,7 @@ fn a_tag_that_changed_in_a_unit_is_found_by_verify() {
     let findings = || {
         let mut findings = Vec::new();
         let look = Look::stopped(options(dir.path())).unwrap();
-        look.verify(&Known::default(), &mut |finding| findings.push(finding.what), &mut |_, _| {}).unwrap();
+        look.verify(&KnownTables::default(), &mut |finding| findings.push(finding.what), &mut |_, _| {}).unwrap();
         findings
     };
     assert_eq!(findings(), [""; 0]);

@@ -2,8 +2,8 @@
 
 use protocol::LogOffset;
 use protocol::record::{RecordView, at};
-use store::look::{Known, Look, Part};
-use store::{ReadStatus, RecordAt, Store, StoreOptions, Wanted};
+use store::look::{KnownTables, Look, Part};
+use store::{ReadStatus, RecordAt, RecordFilter, Store, StoreOptions};
 
 use crate::support::*;
 
@@ -126,7 +126,7 @@ fn a_file_whose_name_is_gone_is_read_where_it_is_mapped() {
 /// not give again.
 struct LosesTheFile<'a>(&'a std::path::Path);
 
-impl Wanted for LosesTheFile<'_> {
+impl RecordFilter for LosesTheFile<'_> {
     fn wants_unit(&mut self, _: i64) -> bool {
         true
     }
@@ -160,7 +160,7 @@ fn a_store_time_of_another_age_is_no_sound_record() {
         let (dir, at) = closed_with_a_bit_flipped(message, at::STORE_TIMESTAMP + 1, 0x10);
         let mut findings = Vec::new();
         let look = Look::stopped(options(dir.path())).unwrap();
-        look.verify(&Known::default(), &mut |finding| findings.push(finding), &mut |_, _| {}).unwrap();
+        look.verify(&KnownTables::default(), &mut |finding| findings.push(finding), &mut |_, _| {}).unwrap();
         assert_eq!(findings.len(), 1, "{findings:?}");
         assert!(findings[0].what.contains(&format!("log offset {at} says that it was stored at")), "{findings:?}");
     }

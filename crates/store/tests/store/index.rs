@@ -8,7 +8,7 @@ use protocol::batch::InnerMessage;
 use protocol::properties::{self, name};
 use protocol::record::{self, INNER_BASE_PLACE};
 use protocol::{sys_flag, tags};
-use store::look::{Known, Look};
+use store::look::{KnownTables, Look};
 use store::{IndexOptions, KeyKind, KeyQuery, MessageKeys, RecordBatch, Store, StoreOptions, TagsCode};
 
 use crate::support::{
@@ -367,7 +367,7 @@ const ENTRIES_AT: usize = SLOTS_AT + SLOTS * 4;
 fn verified(options: &StoreOptions) -> Vec<String> {
     let mut findings = Vec::new();
     let look = Look::stopped(options.clone()).unwrap();
-    look.verify(&Known::default(), &mut |finding| findings.push(finding), &mut |_, _| {}).unwrap();
+    look.verify(&KnownTables::default(), &mut |finding| findings.push(finding), &mut |_, _| {}).unwrap();
     let dir = options.root.join("index");
     findings.into_iter().filter(|finding| finding.file.starts_with(&dir)).map(|finding| finding.what).collect()
 }

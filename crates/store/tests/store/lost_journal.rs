@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use journal::TableId;
-use store::look::{Known, Look};
+use store::look::{KnownTables, Look};
 
 use crate::support::*;
 
@@ -30,7 +30,7 @@ fn journal_files(root: &Path) -> Vec<std::path::PathBuf> {
 fn findings_of_verify(root: &Path) -> Vec<String> {
     let mut findings = Vec::new();
     let look = Look::stopped(options(root)).unwrap();
-    look.verify(&Known::default(), &mut |finding| findings.push(finding.what), &mut |_, _| {}).unwrap();
+    look.verify(&KnownTables::default(), &mut |finding| findings.push(finding.what), &mut |_, _| {}).unwrap();
     // Queues may lack what was just stored.
     findings.retain(|what| what.contains("journal"));
     findings

@@ -2,7 +2,7 @@
 
 use env::TimeMs;
 use protocol::{LogOffset, tags};
-use store::{Cold, Read, ReadLimits, ReadStatus, RecordAt, RecordBatch, TagsCode, Wanted};
+use store::{Cold, Read, ReadLimits, ReadStatus, RecordAt, RecordBatch, RecordFilter, TagsCode};
 
 use crate::support::*;
 
@@ -84,7 +84,7 @@ fn a_filter_passes_over_what_it_does_not_want_up_to_its_limit() {
 /// Wants every fifth record of those that it looks at, and looks at so many.
 struct Looks(usize, usize);
 
-impl Wanted for Looks {
+impl RecordFilter for Looks {
     fn wants_unit(&mut self, _: i64) -> bool {
         true
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use protocol::LogOffset;
 use store::RecordAt;
 
-use super::super::state::aside::Key;
-use super::{Delivery, Done, Prepared, Unflushed};
+use super::super::state::aside::AsideKey;
+use super::{Delivery, Done, Prepared, UnflushedDelivery};
 use crate::static_topic::late;
 use crate::unreadable::WaitsFor;
 use crate::waiting::fetch;
@@ -53,7 +53,7 @@ impl Delivery {
     }
 
     /// Tries one again that was set aside.
-    pub(super) async fn try_again(&mut self, key: Key) {
+    pub(super) async fn try_again(&mut self, key: AsideKey) {
         let broker = Arc::clone(&self.broker);
         let (store, rows) = (&broker.store, &broker.delay.aside);
         let Some(at) = rows.at(key) else { return };
@@ -100,10 +100,10 @@ impl Delivery {
         tracing::info!(level, offset, at, "delayed message can be read again, and is delivered");
         self.aside.tries.is_done(&key);
         broker.wake(vec![lane], self.batch.light_queues(), end);
-        self.unflushed.push_back(Unflushed { end, done: Done::Aside(key) });
+        self.unflushed.push_back(UnflushedDelivery { end, done: Done::Aside(key) });
     }
 
-    fn give_up(&mut self, key: Key) {
+    fn give_up(&mut self, key: AsideKey) {
         self.aside.tries.is_done(&key);
         self.broker.delay.aside.forget(&self.broker.store, key);
         self.count_aside();

@@ -12,18 +12,18 @@ use crate::unreadable::Tries;
 use crate::{tables, wall_time};
 
 /// A level, counted from 0, and the message's offset there.
-pub(crate) type Key = (u32, u64);
+pub(crate) type AsideKey = (u32, u64);
 
 /// What the journal knows of.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     /// Where each lies in the log. Guards itself only.
-    by_key: Mutex<BTreeMap<Key, u64>>,
+    by_key: Mutex<BTreeMap<AsideKey, u64>>,
     /// Those that the device gave, and that are not there. Guards itself only.
-    nowhere: Mutex<BTreeSet<Key>>,
+    nowhere: Mutex<BTreeSet<AsideKey>>,
 }
 
-fn row((level, offset): Key) -> [u8; 12] {
+fn row((level, offset): AsideKey) -> [u8; 12] {
     let mut row = [0; 12];
     row[..4].copy_from_slice(&level.to_be_bytes());
     row[4..].copy_from_slice(&offset.to_be_bytes());
@@ -55,7 +55,7 @@ impl Rows {
         rows.iter().filter(|(key, _)| !nowhere.contains(key)).map(|(_, at)| LogOffset(*at)).min()
     }
 
-    pub(crate) fn is_nowhere(&self, key: Key) {
+    pub(crate) fn is_nowhere(&self, key: AsideKey) {
         self.nowhere.lock().insert(key);
     }
 
@@ -63,17 +63,17 @@ impl Rows {
         self.by_key.lock().len()
     }
 
-    pub(crate) fn at(&self, key: Key) -> Option<u64> {
+    pub(crate) fn at(&self, key: AsideKey) -> Option<u64> {
         self.by_key.lock().get(&key).copied()
     }
 
-    pub(crate) fn add(&self, store: &Store, key: Key, at: u64) {
+    pub(crate) fn add(&self, store: &Store, key: AsideKey, at: u64) {
         self.by_key.lock().insert(key, at);
         store.journal().put(tables::DELAYS, &row(key), &at.to_be_bytes());
     }
 
     /// It is delivered, or never will be.
-    pub(crate) fn forget(&self, store: &Store, key: Key) {
+    pub(crate) fn forget(&self, store: &Store, key: AsideKey) {
         self.by_key.lock().remove(&key);
         self.nowhere.lock().remove(&key);
         store.journal().delete(tables::DELAYS, &row(key));
@@ -81,7 +81,7 @@ impl Rows {
 
     /// A level begins anew there.
     pub(crate) fn forget_from(&self, store: &Store, level: u32, offset: u64) {
-        let keys: Vec<Key> =
+        let keys: Vec<AsideKey> =
             self.by_key.lock().range((level, offset)..=(level, u64::MAX)).map(|(key, _)| *key).collect();
         keys.into_iter().for_each(|key| self.forget(store, key));
     }
@@ -98,8 +98,8 @@ impl Rows {
 /// here.
 #[derive(Debug, Default)]
 pub(crate) struct Aside {
-    due: BTreeSet<(i64, Key)>,
-    pub(crate) tries: Tries<Key>,
+    due: BTreeSet<(i64, AsideKey)>,
+    pub(crate) tries: Tries<AsideKey>,
 }
 
 impl Aside {
@@ -113,14 +113,14 @@ impl Aside {
     }
 
     /// Whether it failed for the first time.
-    pub(crate) fn failed(&mut self, key: Key, now: i64) -> bool {
+    pub(crate) fn failed(&mut self, key: AsideKey, now: i64) -> bool {
         let (is_first, pause) = self.tries.failed(key);
         self.due.insert((now.saturating_add(pause), key));
         is_first
     }
 
     /// The first that is due; it is not here any more.
-    pub(crate) fn take_due(&mut self, now: i64) -> Option<Key> {
+    pub(crate) fn take_due(&mut self, now: i64) -> Option<AsideKey> {
         self.due.first().filter(|(due, _)| *due <= now)?;
         self.due.pop_first().map(|(_, key)| key)
     }

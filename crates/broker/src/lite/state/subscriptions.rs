@@ -30,7 +30,7 @@ struct Subscriber<C> {
 
 /// Who speaks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Client<'a> {
+pub(crate) struct LiteClient<'a> {
     pub(crate) id: &'a str,
     pub(crate) group: &'a str,
     /// When, in the clock's milliseconds.
@@ -130,7 +130,7 @@ impl<C: Clone> Subscriptions<C> {
     /// Adds lite topics to what a client subscribes to. With `is_exclusive` the other clients of its group lose them.
     pub(crate) fn add(
         &mut self,
-        client: Client<'_>,
+        client: LiteClient<'_>,
         queues: &[String],
         is_exclusive: bool,
         quota: Quota,
@@ -154,7 +154,7 @@ impl<C: Clone> Subscriptions<C> {
     /// Replaces what a client subscribes to. Returns what it does not subscribe to any more.
     pub(crate) fn replace(
         &mut self,
-        client: Client<'_>,
+        client: LiteClient<'_>,
         queues: &[String],
         quota: Quota,
         connection: C,
@@ -176,7 +176,7 @@ impl<C: Clone> Subscriptions<C> {
     }
 
     /// Takes lite topics from what a client subscribes to. Returns those that it did.
-    pub(crate) fn remove(&mut self, client: Client<'_>, queues: &[String]) -> Vec<Arc<str>> {
+    pub(crate) fn remove(&mut self, client: LiteClient<'_>, queues: &[String]) -> Vec<Arc<str>> {
         if let Some(known) = self.clients.get_mut(client.id) {
             known.heard_ms = client.now_ms;
         }
@@ -246,8 +246,8 @@ impl<C: Clone> Subscriptions<C> {
     }
 
     /// Notes that a client spoke. Returns its group: that of its first word counts, as in Apache.
-    fn hear(&mut self, client: Client<'_>, connection: C) -> Arc<str> {
-        let Client { id, group, now_ms, events_max } = client;
+    fn hear(&mut self, client: LiteClient<'_>, connection: C) -> Arc<str> {
+        let LiteClient { id, group, now_ms, events_max } = client;
         let known = self.clients.entry(id.to_owned()).or_insert_with(|| Subscriber {
             group: group.into(),
             queues: BTreeSet::new(),
@@ -329,8 +329,8 @@ mod tests {
 
     const QUOTA: Quota = Quota { all: 5, client: 3 };
 
-    fn who(id: &str) -> Client<'_> {
-        Client { id, group: "G", now_ms: 10, events_max: 2 }
+    fn who(id: &str) -> LiteClient<'_> {
+        LiteClient { id, group: "G", now_ms: 10, events_max: 2 }
     }
 
     fn queues(names: &[&str]) -> Vec<String> {
@@ -361,7 +361,7 @@ mod tests {
         let mut table = Subscriptions::new();
         table.add(who("a"), &queues(&["x", "y"]), true, QUOTA, 1).unwrap();
         assert!(table.add(who("a"), &queues(&["x"]), true, QUOTA, 1).unwrap().is_empty(), "nobody excludes himself");
-        table.add(Client { group: "other", ..who("c") }, &queues(&["x"]), true, QUOTA, 3).unwrap();
+        table.add(LiteClient { group: "other", ..who("c") }, &queues(&["x"]), true, QUOTA, 3).unwrap();
         let excluded = table.add(who("b"), &queues(&["x"]), true, QUOTA, 2).unwrap();
         let excluded: Vec<_> = excluded.iter().map(|one| (one.client.as_str(), &*one.queue, one.connection)).collect();
         assert_eq!(excluded, [("a", "x", 1)]);
@@ -398,7 +398,7 @@ mod tests {
             assert_eq!(table.add(who("6"), &[], false, QUOTA, 1).unwrap_err(), QuotaError::Clients { limit: 5 });
             assert_eq!(table.replace(who("6"), &[], QUOTA, 1).unwrap_err(), QuotaError::Clients { limit: 5 });
         }
-        table.replace(Client { now_ms: 50, ..who("5") }, &queues(&["x"]), QUOTA, 1).unwrap();
+        table.replace(LiteClient { now_ms: 50, ..who("5") }, &queues(&["x"]), QUOTA, 1).unwrap();
         assert_eq!(table.expire(50).len(), 4);
         table.replace(who("6"), &[], QUOTA, 1).unwrap();
     }
@@ -407,11 +407,11 @@ mod tests {
     fn who_is_silent_for_too_long_is_forgotten() {
         let mut table = Subscriptions::new();
         table.add(who("a"), &queues(&["x"]), false, QUOTA, 1).unwrap();
-        table.add(Client { now_ms: 50, ..who("b") }, &queues(&["x"]), false, QUOTA, 2).unwrap();
+        table.add(LiteClient { now_ms: 50, ..who("b") }, &queues(&["x"]), false, QUOTA, 2).unwrap();
         let gone: Vec<String> = table.expire(50).into_iter().map(|left| left.client).collect();
         assert_eq!(gone, ["a"]);
         assert_eq!(table.subscribers("x").len(), 1);
-        table.replace(Client { now_ms: 90, ..who("b") }, &queues(&["x"]), QUOTA, 2).unwrap();
+        table.replace(LiteClient { now_ms: 90, ..who("b") }, &queues(&["x"]), QUOTA, 2).unwrap();
         assert!(table.expire(90).is_empty());
     }
 
@@ -420,10 +420,10 @@ mod tests {
         const LITE: &str = "%LMQ%$P$x";
         let random = env::Random::seeded(3);
         let mut table = Subscriptions::new();
-        let later = |id| Client { now_ms: 40_000, ..who(id) };
+        let later = |id| LiteClient { now_ms: 40_000, ..who(id) };
         table.add(who("silent"), &queues(&[LITE]), false, QUOTA, 1).unwrap();
         table.add(later("reads"), &queues(&[LITE]), false, QUOTA, 2).unwrap();
-        table.replace(Client { group: "all", ..later("w") }, &[wildcard("P", "all")], QUOTA, 3).unwrap();
+        table.replace(LiteClient { group: "all", ..later("w") }, &[wildcard("P", "all")], QUOTA, 3).unwrap();
         for _ in 0..5 {
             let mut woken = table.tell(LITE, None, 40_000, &random);
             woken.sort_by(|one, other| one.client.cmp(&other.client));
@@ -449,7 +449,7 @@ mod tests {
         let random = env::Random::seeded(3);
         let mut table = Subscriptions::new();
         table.add(who("a"), &queues(&[LITE]), false, QUOTA, 1).unwrap();
-        table.add(Client { group: "all", ..who("w") }, &[wildcard("P", "all")], false, QUOTA, 2).unwrap();
+        table.add(LiteClient { group: "all", ..who("w") }, &[wildcard("P", "all")], false, QUOTA, 2).unwrap();
         assert_eq!(table.tell(LITE, None, 10, &random).len(), 2);
         for (client, group) in [("a", "G"), ("w", "all")] {
             let taken = table.take_event(client, group, 10).unwrap();

@@ -6,21 +6,21 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 
 /// A group and a light queue.
-pub(crate) type Key = (Arc<str>, Arc<str>);
+pub(crate) type LiteKey = (Arc<str>, Arc<str>);
 
 /// Turns and alarms.
 #[derive(Default)]
 pub(in crate::lite) struct Turns {
     /// Light queues that are being popped, and whether somebody else came in the meantime.
-    taken: HashMap<Key, bool>,
+    taken: HashMap<LiteKey, bool>,
     /// When a light queue may be free: one alarm each, the one that was set last.
-    alarms: HashMap<Key, i64>,
-    due: BTreeSet<(i64, Key)>,
+    alarms: HashMap<LiteKey, i64>,
+    due: BTreeSet<(i64, LiteKey)>,
 }
 
 impl Turns {
     /// False when somebody else has the turn.
-    pub(super) fn take(&mut self, key: &Key) -> bool {
+    pub(super) fn take(&mut self, key: &LiteKey) -> bool {
         if let Some(has_missed) = self.taken.get_mut(key) {
             *has_missed = true;
             return false;
@@ -30,12 +30,12 @@ impl Turns {
     }
 
     /// Ends a turn. True when somebody came in the meantime.
-    pub(super) fn release(&mut self, key: &Key) -> bool {
+    pub(super) fn release(&mut self, key: &LiteKey) -> bool {
         self.taken.remove(key).unwrap_or(false)
     }
 
     /// Sets the alarm of a light queue, in place of the one before. True when it is the first one now.
-    pub(super) fn set(&mut self, key: Key, at_ms: i64) -> bool {
+    pub(super) fn set(&mut self, key: LiteKey, at_ms: i64) -> bool {
         self.clear(&key);
         let is_first = self.next().is_none_or(|first| at_ms < first);
         self.alarms.insert(key.clone(), at_ms);
@@ -43,7 +43,7 @@ impl Turns {
         is_first
     }
 
-    pub(super) fn clear(&mut self, key: &Key) {
+    pub(super) fn clear(&mut self, key: &LiteKey) {
         if let Some(at_ms) = self.alarms.remove(key) {
             self.due.remove(&(at_ms, key.clone()));
         }
@@ -62,7 +62,7 @@ impl Turns {
     }
 
     /// Alarms that ring now.
-    pub(in crate::lite) fn take_due(&mut self, now_ms: i64) -> Vec<Key> {
+    pub(in crate::lite) fn take_due(&mut self, now_ms: i64) -> Vec<LiteKey> {
         let mut keys = Vec::new();
         while self.next().is_some_and(|at_ms| at_ms <= now_ms) {
             let Some((_, key)) = self.due.pop_first() else { break };
@@ -77,7 +77,7 @@ impl Turns {
 mod tests {
     use super::*;
 
-    fn key(queue: &str) -> Key {
+    fn key(queue: &str) -> LiteKey {
         (Arc::from("G"), Arc::from(queue))
     }
 

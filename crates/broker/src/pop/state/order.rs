@@ -131,13 +131,13 @@ pub(in crate::pop) struct Taken {
 }
 
 /// A queue as it is known here.
-type Key = (Arc<str>, Arc<str>, i32);
+type PopQueueKey = (Arc<str>, Arc<str>, i32);
 
 /// All queues that are popped in order.
 pub(crate) struct Orders {
     /// By topic, group and queue. Guards the order of its journal puts too, which never wait, and of the offsets that follow from
     /// acknowledgements.
-    batches: Mutex<BTreeMap<Key, Batch>>,
+    batches: Mutex<BTreeMap<PopQueueKey, Batch>>,
     keeper: Keeper,
 }
 
@@ -154,7 +154,7 @@ impl Orders {
         Orders { batches: Mutex::new(batches), keeper: Keeper::of(store) }
     }
 
-    fn put(&self, key: &Key, batch: Option<&Batch>) -> u64 {
+    fn put(&self, key: &PopQueueKey, batch: Option<&Batch>) -> u64 {
         let bytes = key_bytes(key);
         match batch {
             Some(batch) => {
@@ -361,7 +361,7 @@ impl Orders {
             let end = end_of(topic, *queue_id).and_then(|end| u64::try_from(end).ok());
             end.is_some_and(|end| batch.offsets().any(|offset| offset >= end))
         });
-        let gone: Vec<Key> = gone.map(|(key, _)| key).collect();
+        let gone: Vec<PopQueueKey> = gone.map(|(key, _)| key).collect();
         gone.iter().for_each(|key| _ = self.put(key, None));
         gone.len()
     }
@@ -386,7 +386,7 @@ impl Orders {
         for (names, queues) in table {
             let Some((topic, group)) = split_key(&names) else { continue };
             for (queue_id, batch) in queues {
-                let key: Key = (topic.into(), group.into(), queue_id);
+                let key: PopQueueKey = (topic.into(), group.into(), queue_id);
                 self.put(&key, Some(&batch));
                 batches.insert(key, batch);
             }
@@ -425,21 +425,21 @@ pub(in crate::pop) struct OrderPop<'a> {
 }
 
 /// Whether RocketMQ's JSON holds the batch.
-fn is_in_table((topic, _, _): &Key) -> bool {
+fn is_in_table((topic, _, _): &PopQueueKey) -> bool {
     names::lite_parts(topic).is_none()
 }
 
-fn key_of(name: QueueRef<'_>) -> Key {
+fn key_of(name: QueueRef<'_>) -> PopQueueKey {
     (name.topic.into(), name.group.into(), name.queue_id)
 }
 
-fn key_bytes((topic, group, queue_id): &Key) -> Vec<u8> {
+fn key_bytes((topic, group, queue_id): &PopQueueKey) -> Vec<u8> {
     let mut bytes = format!("{topic}{SEPARATOR}{group}\0").into_bytes();
     bytes.extend_from_slice(&queue_id.to_be_bytes());
     bytes
 }
 
-fn parse_key(bytes: &[u8]) -> Option<Key> {
+fn parse_key(bytes: &[u8]) -> Option<PopQueueKey> {
     let (names, queue_id) = bytes.split_last_chunk::<4>()?;
     let names = std::str::from_utf8(names.strip_suffix(&[0])?).ok()?;
     let (topic, group) = split_key(names)?;
@@ -449,7 +449,7 @@ fn parse_key(bytes: &[u8]) -> Option<Key> {
 /// For the journal's snapshots.
 impl Table for Orders {
     fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        let rows: Vec<(Key, Batch)> =
+        let rows: Vec<(PopQueueKey, Batch)> =
             self.batches.lock().iter().map(|(key, batch)| (key.clone(), batch.clone())).collect();
         for (key, batch) in rows {
             f(&key_bytes(&key), &serde_json::to_vec(&batch).unwrap_or_default());

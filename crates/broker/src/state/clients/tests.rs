@@ -164,8 +164,11 @@ fn an_expression_without_codes_is_compiled_here() {
 }
 
 fn wants(subscription: &ClientSubscription, code: i64) -> bool {
-    let (want, effort) = (subscription.want().map(|want| &**want), crate::state::want::At::Worker.effort());
-    store::Wanted::wants_unit(&mut crate::state::want::Reader { want, effort: &effort, copies: None }, code)
+    let (want, effort) = (subscription.want().map(|want| &**want), crate::state::message_filter::At::Worker.effort());
+    store::RecordFilter::wants_unit(
+        &mut crate::state::message_filter::Reader { want, effort: &effort, copies: None },
+        code,
+    )
 }
 
 #[test]

@@ -124,7 +124,7 @@ mod tests {
     use env::Clock;
 
     use super::*;
-    use crate::state::offsets::Client;
+    use crate::state::offsets::OffsetClient;
 
     #[test]
     fn offsets_behind_the_end_of_their_queue_are_taken_back_to_it() {
@@ -147,7 +147,7 @@ mod tests {
         offsets.cut(|_, _| Some(100));
         offsets.watch([("T".into(), vec![Some(100)])].into());
         offsets.reset("reset", "T", 0, 105);
-        let client = Client { connection: 1, asks_first: &|| true };
+        let client = OffsetClient { connection: 1, asks_first: &|| true };
         assert_eq!(offsets.tell(&client, "reset", "T", 0, 130), Some(105));
         offsets.commit("source", "T", 0, 105);
         offsets.copy("source", "copied", "T");

@@ -24,7 +24,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use protocol::names;
 
-use super::{Entry, Key, Offsets, Slot, index};
+use super::{GroupTopic, OffsetEntry, Offsets, Slot, index};
 
 /// How long a process looks at where clients are. Those that are ahead and connected ask within seconds; one whose memory is full of messages asks when
 /// it has consumed some, which may take the 15 minutes of `consumeTimeout` for each.
@@ -38,7 +38,7 @@ const BELIEVED_MAX: usize = 64;
 const SPAN: i64 = 2_000;
 
 /// Who pulls or commits.
-pub struct Client<'a> {
+pub struct OffsetClient<'a> {
     /// The id of its connection.
     pub connection: u64,
     /// Whether members of its group ask where that is before they read a queue. Asked for when it matters, which is hardly ever.
@@ -124,17 +124,17 @@ impl Offsets {
         self.ends.get().filter(|ends| self.clock.elapsed() < ends.until)
     }
 
-    /// How a queue ended, if that matters to the group. `asks_first`: see [`Client`].
+    /// How a queue ended, if that matters to the group. `asks_first`: see [`OffsetClient`].
     fn ended<'a>(
         &self,
-        entry: &Entry,
+        entry: &OffsetEntry,
         slot: &'a Slot,
         queue: usize,
         asks_first: &dyn Fn() -> bool,
     ) -> Option<&'a Ended> {
         let ends = self.ends()?;
         let find = || {
-            let Key { group, topic } = &entry.key;
+            let GroupTopic { group, topic } = &entry.key;
             // The broker reads for its own groups, and tools read where they like.
             let is_watched = !names::is_system_group(group) && !names::is_system_topic(topic);
             is_watched.then(|| Box::new(ends.of(topic, queue)))
@@ -158,7 +158,7 @@ impl Offsets {
 
     /// Notes how far a group has come, as a client says it. As [`commit`](Self::commit); what lies behind the end that a loss of power left counts
     /// only from who is known to have read from there on.
-    pub fn commit_by(&self, client: &Client<'_>, group: &str, topic: &str, queue_id: i32, offset: i64) {
+    pub fn commit_by(&self, client: &OffsetClient<'_>, group: &str, topic: &str, queue_id: i32, offset: i64) {
         self.commit_if(group, topic, queue_id, offset, |entry, slot| {
             let ended = index(queue_id).and_then(|queue| self.ended(entry, slot, queue, client.asks_first));
             ended.is_none_or(|ended| ended.lets_commit(slot, client.connection, offset))
@@ -168,7 +168,7 @@ impl Offsets {
     /// Whether a commit of this offset would be passed over: the client that sends it is to be told first where to go on.
     pub(crate) fn passes_over(
         &self,
-        client: &Client<'_>,
+        client: &OffsetClient<'_>,
         group: &str,
         topic: &str,
         queue_id: i32,
@@ -181,7 +181,7 @@ impl Offsets {
 
     /// Where a pull at `asked` is to go on instead: where the group was set to, which one pull is told; or after a loss of power what the group has
     /// committed, which each connection is told that asks behind all that its group can have consumed, until it has not.
-    pub fn tell(&self, client: &Client<'_>, group: &str, topic: &str, queue_id: i32, asked: i64) -> Option<i64> {
+    pub fn tell(&self, client: &OffsetClient<'_>, group: &str, topic: &str, queue_id: i32, asked: i64) -> Option<i64> {
         if let Some(to) = self.take_reset(group, topic, queue_id) {
             return Some(to);
         }
@@ -216,8 +216,8 @@ mod tests {
         (offsets, hand)
     }
 
-    fn client(connection: u64) -> Client<'static> {
-        Client { connection, asks_first: &|| true }
+    fn client(connection: u64) -> OffsetClient<'static> {
+        OffsetClient { connection, asks_first: &|| true }
     }
 
     fn tells(offsets: &Offsets, connection: u64, asked: i64) -> Option<i64> {
@@ -288,7 +288,7 @@ mod tests {
         offsets.watch([("T".into(), vec![Some(5_000)]), ("Half".into(), vec![None, Some(9)])].into());
         for (topic, queue_id) in [("T", 1), ("Lost", 0), ("Half", 0)] {
             // It has seen the first message of a queue that is gone, and another one is first now.
-            let tells = |client: &Client<'_>, asked| offsets.tell(client, "G", topic, queue_id, asked);
+            let tells = |client: &OffsetClient<'_>, asked| offsets.tell(client, "G", topic, queue_id, asked);
             assert!(offsets.passes_over(&client(ONE), "G", topic, queue_id, 1), "{topic}");
             assert_eq!(tells(&client(ONE), 1), Some(0), "{topic}");
             assert_eq!(tells(&client(ONE), 0), None, "{topic}");
@@ -296,11 +296,11 @@ mod tests {
             // Who begins where there was nothing goes on where it likes; and who never asks is left alone.
             offsets.begins(TWO, "G", topic, queue_id);
             assert_eq!(tells(&client(TWO), 7), None, "{topic}");
-            let reader = Client { connection: 3, asks_first: &|| false };
+            let reader = OffsetClient { connection: 3, asks_first: &|| false };
             assert_eq!(tells(&reader, 7), None, "{topic}");
             assert!(!offsets.passes_over(&reader, "G", topic, queue_id, 7), "{topic}");
         }
-        let reader = Client { connection: 3, asks_first: &|| false };
+        let reader = OffsetClient { connection: 3, asks_first: &|| false };
         assert_eq!(offsets.tell(&reader, "G", "T", 0, 5_007), Some(3_007), "of a queue that the start knew");
         assert_eq!(offsets.tell(&client(ONE), "G", names::SCHEDULE_TOPIC, 0, 7), None, "the broker's own");
     }

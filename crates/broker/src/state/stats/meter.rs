@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use protocol::body::{BrokerStatsData, BrokerStatsItem};
 
 use super::SAMPLE_MS;
-use crate::places::Places;
+use crate::per_queue::PerQueue;
 
 const MINUTE_SAMPLES: usize = 7;
 pub(super) const HOUR_EVERY_MS: i64 = 600_000;
@@ -140,7 +140,7 @@ pub(super) struct QueueMeters {
 
 /// Meters by queue id, made when a queue is first used.
 #[derive(Default)]
-pub(super) struct Queues(Places<QueueMeters>);
+pub(super) struct Queues(PerQueue<QueueMeters>);
 
 impl Queues {
     pub(super) fn add(&self, queue_id: i32, messages: u64, bytes: u64, now: impl Fn() -> TimeMs) {

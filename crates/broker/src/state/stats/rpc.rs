@@ -16,7 +16,7 @@ pub(crate) const LATENCIES_MS: [u64; 9] = [1, 3, 5, 7, 10, 100, 1000, 2000, 3000
 
 /// Answers of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Kind {
+struct RpcKind {
     /// None: a code that RocketMQ does not have. All of those are one kind, since a client may send any number.
     request: Option<RequestCode>,
     response: ResponseCode,
@@ -58,7 +58,7 @@ pub(crate) struct RpcCounted {
 pub(crate) struct Rpcs {
     /// As many as there are codes of requests and of answers, at most. Read by who writes to a socket, once for all that it has taken; written
     /// when a kind comes for the first time.
-    cells: RwLock<HashMap<Kind, Cell>>,
+    cells: RwLock<HashMap<RpcKind, Cell>>,
 }
 
 impl Rpcs {
@@ -68,7 +68,7 @@ impl Rpcs {
         for run in answered {
             let us = u64::try_from(run.came.until(at).as_micros()).unwrap_or(u64::MAX);
             let request = RequestCode::from_i32(run.request);
-            let kind = Kind { request, response: run.response, is_held: run.is_held };
+            let kind = RpcKind { request, response: run.response, is_held: run.is_held };
             match cells.get(&kind) {
                 Some(cell) => cell.count(us, run.count),
                 None => {
@@ -83,7 +83,7 @@ impl Rpcs {
     /// All kinds, in the order of their codes.
     pub(crate) fn all(&self) -> Vec<RpcCounted> {
         let cells = self.cells.read();
-        let mut kinds: Vec<(&Kind, &Cell)> = cells.iter().collect();
+        let mut kinds: Vec<(&RpcKind, &Cell)> = cells.iter().collect();
         kinds.sort_unstable_by_key(|(kind, _)| {
             (kind.request.map(RequestCode::number), i32::from(kind.response), kind.is_held)
         });

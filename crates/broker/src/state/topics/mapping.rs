@@ -23,12 +23,12 @@ pub(crate) struct Mapping {
 /// The physical queues of a logical one that this broker leads, oldest first. To be kept as long as an answer takes: it does not hold the
 /// mapping.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct PhysicalQueues {
     detail: Arc<TopicQueueMappingDetail>,
     queue_id: i32,
 }
 
-impl Places {
+impl PhysicalQueues {
     /// The topic.
     pub(crate) fn topic(&self) -> &str {
         &self.detail.topic
@@ -45,7 +45,7 @@ impl Places {
     }
 }
 
-impl Deref for Places {
+impl Deref for PhysicalQueues {
     type Target = [LogicQueueMappingItem];
 
     fn deref(&self) -> &[LogicQueueMappingItem] {
@@ -70,8 +70,8 @@ impl Mapping {
     }
 
     /// The same as [`Mapping::led`], for a task that outlives the request.
-    pub(crate) fn places(&self, queue_id: i32) -> Result<Places, Refusal> {
-        self.led(queue_id).map(|_| Places { detail: Arc::clone(&self.detail), queue_id })
+    pub(crate) fn places(&self, queue_id: i32) -> Result<PhysicalQueues, Refusal> {
+        self.led(queue_id).map(|_| PhysicalQueues { detail: Arc::clone(&self.detail), queue_id })
     }
 
     /// The physical queues of a logical one that this broker answers for, oldest first; the last one takes the messages.

@@ -11,10 +11,10 @@ use protocol::properties::name;
 use protocol::{LogOffset, names};
 use store::RecordAt;
 
-use super::super::agenda::{Entry, Kind};
+use super::super::agenda::{AgendaEntry, TimerAction};
 use super::super::state::aside::{ASIDE_MAX, RECALLS_MAX};
 use super::super::state::{deletes, due_ms, out_ms};
-use super::{Done, RETRY, Task, Unflushed, view_of};
+use super::{Done, RETRY, Task, UnflushedTimers, view_of};
 use crate::unreadable::WaitsFor;
 use crate::waiting::fetch;
 
@@ -29,7 +29,7 @@ impl Task {
         for at in timers.aside.places() {
             if self.delivered.contains(&at) {
                 // Before a crash.
-                self.unflushed.push_back(Unflushed { end, done: Done::Aside(at) });
+                self.unflushed.push_back(UnflushedTimers { end, done: Done::Aside(at) });
             } else {
                 self.aside.failed(at, now);
             }
@@ -86,10 +86,10 @@ impl Task {
 
     /// The device does not give a message whose time has come. Its slot goes on without it; if too many are aside, it stays open and holds the
     /// check-point, so that a start finds the message again.
-    pub(super) fn set_aside(&mut self, entry: Entry, error: Option<String>, now: i64) {
+    pub(super) fn set_aside(&mut self, entry: AgendaEntry, error: Option<String>, now: i64) {
         let (at, due) = (entry.at, entry.due);
         let why = error.as_deref().unwrap_or(NOT_THERE);
-        if entry.kind == Kind::Delete {
+        if entry.kind == TimerAction::Delete {
             // What it takes back is due now.
             tracing::error!(at, why, "the recall of a timer message cannot be read; what it takes back is delivered");
             return self.finish(entry);
@@ -146,8 +146,8 @@ impl Task {
     }
 
     /// A message that has a row came up once more: a crash was between the row and the check-point.
-    pub(super) fn is_aside(&mut self, entry: &Entry) -> bool {
-        if entry.kind == Kind::Delete || !self.timers.aside.has(entry.at) {
+    pub(super) fn is_aside(&mut self, entry: &AgendaEntry) -> bool {
+        if entry.kind == TimerAction::Delete || !self.timers.aside.has(entry.at) {
             return false;
         }
         self.aside.counted.insert(entry.at);
@@ -200,8 +200,8 @@ impl Task {
             timers.count(topic, 1, now);
         }
         // One that is not due is stored once more, and waits as any other.
-        let kind = if now > slot { Kind::Deliver } else { Kind::Roll };
-        let entry = Entry { due, at, kind, slot, taken_in };
+        let kind = if now > slot { TimerAction::Deliver } else { TimerAction::Roll };
+        let entry = AgendaEntry { due, at, kind, slot, taken_in };
         self.batch.clear();
         self.mappings.clear();
         let uniq_key = view.property(name::UNIQ_KEY).unwrap_or_default();
@@ -225,11 +225,11 @@ impl Task {
     }
 
     fn give_up(&mut self, at: u64) {
-        let entry = Entry { due: 0, at, kind: Kind::Deliver, slot: 0, taken_in: 0 };
+        let entry = AgendaEntry { due: 0, at, kind: TimerAction::Deliver, slot: 0, taken_in: 0 };
         self.is_dealt_with(&entry, self.broker.store.end());
     }
 
-    fn is_dealt_with(&mut self, entry: &Entry, end: LogOffset) {
+    fn is_dealt_with(&mut self, entry: &AgendaEntry, end: LogOffset) {
         self.aside.tries.is_done(&entry.at);
         self.aside.counted.remove(&entry.at);
         if !self.is_past_start() {
@@ -237,7 +237,7 @@ impl Task {
             self.delivered.insert(entry.at);
         }
         self.leave(std::slice::from_ref(entry));
-        self.unflushed.push_back(Unflushed { end, done: Done::Aside(entry.at) });
+        self.unflushed.push_back(UnflushedTimers { end, done: Done::Aside(entry.at) });
     }
 
     /// What became of it is on the device.

@@ -26,11 +26,11 @@ use files::{render, stamp, used};
 pub use look::{ConfigFile, ConfigLook, Writer};
 use place::{BACKUP, backup, put_in_place};
 use state::Json;
-pub(crate) use state::{Exchange, Exports, Extras};
+pub(crate) use state::{ConfigFiles, Exports, Extras};
 
 /// Why the files cannot be exchanged.
 #[derive(Debug, thiserror::Error)]
-pub enum ExchangeError {
+pub enum ConfigFilesError {
     /// The world.
     #[error("cannot {what} {}: {cause}", .path.display())]
     Io {
@@ -81,9 +81,9 @@ pub(crate) enum When {
 /// Where Apache counts on from. We only write it: a start of ours counts what the timer log holds.
 const TIMER_COUNTS: &str = "timermetrics";
 
-impl Exchange {
+impl ConfigFiles {
     /// Takes over the files that others have written. Says what was taken over, a sentence each.
-    pub(crate) fn import(&self, broker: &Broker) -> Result<Vec<String>, ExchangeError> {
+    pub(crate) fn import(&self, broker: &Broker) -> Result<Vec<String>, ConfigFilesError> {
         let mut report = Vec::new();
         for json in used(broker) {
             let Some((path, bytes)) = self.read(json)? else { continue };
@@ -107,20 +107,20 @@ impl Exchange {
     }
 
     /// The file, or its backup where the file is missing or empty, as Apache does it.
-    fn read(&self, json: Json) -> Result<Option<(PathBuf, Vec<u8>)>, ExchangeError> {
+    fn read(&self, json: Json) -> Result<Option<(PathBuf, Vec<u8>)>, ConfigFilesError> {
         let main = self.folder.join(json.file());
         for path in [main.clone(), backup(&main)] {
             match fs::read(&path) {
                 Ok(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}
                 Ok(bytes) => return Ok(Some((path, bytes))),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(cause) => return Err(ExchangeError::Io { what: "read", path, cause }),
+                Err(cause) => return Err(ConfigFilesError::Io { what: "read", path, cause }),
             }
         }
         Ok(None)
     }
 
-    fn take(&self, broker: &Broker, json: Json, path: &Path, bytes: &[u8]) -> Result<usize, ExchangeError> {
+    fn take(&self, broker: &Broker, json: Json, path: &Path, bytes: &[u8]) -> Result<usize, ConfigFilesError> {
         let (count, extras) = files::take(broker, json, path, bytes)?;
         let value = serde_json::to_vec(&extras).unwrap_or_default();
         self.known.lock()[json as usize].extras = extras;
@@ -140,7 +140,7 @@ impl Exchange {
 
     /// Writes the files whose state has changed since they were last written. Called by one task at a time. One that cannot be replaced does
     /// not hold up the others; the first error is returned. Without the journal none can be.
-    pub(crate) async fn export(&self, broker: &Broker, when: When) -> Result<(), ExchangeError> {
+    pub(crate) async fn export(&self, broker: &Broker, when: When) -> Result<(), ConfigFilesError> {
         let mut first_error = None;
         for json in used(broker) {
             let stamp = stamp(broker, json);
@@ -171,7 +171,7 @@ impl Exchange {
             // The device, not only the kernel: a loss of power must not leave a file that the journal does not know. It would count as another
             // broker's, and offsets would be taken over from it without the leases of the messages before them.
             if tokio::time::timeout(JOURNAL_TIMEOUT, journal.synced().reached(position)).await.is_err() {
-                return Err(ExchangeError::Journal { path });
+                return Err(ConfigFilesError::Journal { path });
             }
             let written = blocking::spawn(move || {
                 let written = put_in_place(&path, text.as_bytes());
@@ -200,7 +200,7 @@ impl Exchange {
     }
 
     /// Writes how many timer messages wait, which matters to whoever takes over and changes with each message: at the stop.
-    pub(crate) async fn export_timer_counts(&self, broker: &Broker) -> Result<(), ExchangeError> {
+    pub(crate) async fn export_timer_counts(&self, broker: &Broker) -> Result<(), ConfigFilesError> {
         let Some(timers) = &broker.timers else { return Ok(()) };
         let text = text::text(&admin::timers::counts(timers), &Value::Null);
         let path = self.folder.join(TIMER_COUNTS);

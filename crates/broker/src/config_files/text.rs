@@ -7,14 +7,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::ExchangeError;
+use super::ConfigFilesError;
 
 /// Written by some versions of Apache, and true at that moment only: which topics a group has offsets of, and how far ahead of these it has
 /// pulled. Apache would go on where a stale one says.
 const OF_THE_MOMENT: [&str; 2] = ["groupTopicMap", "pullOffsetTable"];
 
 /// The table, and the members of its text that we do not know, at their places.
-pub(super) fn parse<T: DeserializeOwned + Serialize>(path: &Path, bytes: &[u8]) -> Result<(T, Value), ExchangeError> {
+pub(super) fn parse<T: DeserializeOwned + Serialize>(
+    path: &Path,
+    bytes: &[u8],
+) -> Result<(T, Value), ConfigFilesError> {
     let whole = whole(path, bytes)?;
     let known: T = fastjson::from_slice(without_mark(bytes)).map_err(|error| bad(path, &error))?;
     let mut extras = unknown(&whole, &plain(&known));
@@ -25,12 +28,12 @@ pub(super) fn parse<T: DeserializeOwned + Serialize>(path: &Path, bytes: &[u8]) 
 }
 
 /// The whole text as a tree.
-pub(super) fn whole(path: &Path, bytes: &[u8]) -> Result<Value, ExchangeError> {
+pub(super) fn whole(path: &Path, bytes: &[u8]) -> Result<Value, ConfigFilesError> {
     fastjson::from_slice(without_mark(bytes)).map_err(|error| bad(path, &error))
 }
 
-fn bad(path: &Path, error: &fastjson::JsonError) -> ExchangeError {
-    ExchangeError::Content { path: path.to_owned(), cause: error.to_string() }
+fn bad(path: &Path, error: &fastjson::JsonError) -> ConfigFilesError {
+    ConfigFilesError::Content { path: path.to_owned(), cause: error.to_string() }
 }
 
 /// Apache's reader passes over a byte order mark, which some editors leave.

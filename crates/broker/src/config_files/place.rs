@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::ExchangeError;
+use super::ConfigFilesError;
 
 /// The end of a backup's name.
 pub(super) const BACKUP: &str = "bak";
@@ -19,10 +19,10 @@ pub(super) fn backup(path: &Path) -> PathBuf {
 
 /// The old file becomes the backup, the new one takes its place; at every moment one of the two is whole. A file that is a mount of its own
 /// cannot be moved: it is copied to its backup, and then written in place.
-pub(crate) fn put_in_place(path: &Path, bytes: &[u8]) -> Result<(), ExchangeError> {
+pub(crate) fn put_in_place(path: &Path, bytes: &[u8]) -> Result<(), ConfigFilesError> {
     let failed = |what, path: &Path| {
         let path = path.to_owned();
-        move |cause| ExchangeError::Io { what, path, cause }
+        move |cause| ConfigFilesError::Io { what, path, cause }
     };
     // The parent of a bare name is empty.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -45,8 +45,8 @@ pub(crate) fn put_in_place(path: &Path, bytes: &[u8]) -> Result<(), ExchangeErro
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("sync", folder))
 }
 
-fn write_mounted(path: &Path, bytes: &[u8]) -> Result<(), ExchangeError> {
-    let before = fs::read(path).map_err(|cause| ExchangeError::Io { what: "read", path: path.to_owned(), cause })?;
+fn write_mounted(path: &Path, bytes: &[u8]) -> Result<(), ConfigFilesError> {
+    let before = fs::read(path).map_err(|cause| ConfigFilesError::Io { what: "read", path: path.to_owned(), cause })?;
     config::file::write(&backup(path), &before)?;
     Ok(config::file::write(path, bytes)?)
 }

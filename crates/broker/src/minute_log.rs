@@ -24,13 +24,13 @@ pub(crate) struct Minute {
 
 /// Remembers when a minute is over, and what was counted then.
 #[derive(Debug, Default)]
-pub(crate) struct Minutes {
+pub(crate) struct MinuteLog {
     looks: i64,
     before: Totals,
     failed_before: u64,
 }
 
-impl Minutes {
+impl MinuteLog {
     /// Called after each sample. Says of a minute when it is over, unless nothing was stored, consumed or refused in it.
     pub(crate) fn look(&mut self, stats: &Stats) -> Option<Minute> {
         self.looks += 1;
@@ -81,7 +81,7 @@ mod tests {
         let topics = Topics::load(&store, Clock::real());
         let topic = topics.create_for_group("T", 1, 0).topic;
         let (clock, hand) = Clock::manual(TimeMs(1_800_000_000_000));
-        let (stats, mut minutes) = (Stats::new(clock, false), Minutes::default());
+        let (stats, mut minutes) = (Stats::new(clock, false), MinuteLog::default());
         let mut minute = |stats: &Stats, each: &dyn Fn()| {
             let told: Vec<_> = (0..LOOKS)
                 .filter_map(|_| {

@@ -4,7 +4,7 @@
 //! somebody misses a message; so it ends the process, as one in a thread of the store does, and the next start goes on from the disk.
 
 /// Runs a task that must not panic.
-pub(crate) async fn vital(name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
+pub(crate) async fn run_critical(name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
     let ended = tokio::spawn(work).await;
     if ended.is_err_and(|error| error.is_panic()) {
         tracing::error!(task = name, "a task that the broker needs has panicked; the process ends");
@@ -24,9 +24,9 @@ mod tests {
     #[tokio::test]
     async fn a_vital_task_that_panics_ends_the_process() {
         if std::env::var_os(CHILD).is_some() {
-            return super::vital("doomed", async { panic!("as the test wants") }).await;
+            return super::run_critical("doomed", async { panic!("as the test wants") }).await;
         }
-        let name = "vital::tests::a_vital_task_that_panics_ends_the_process";
+        let name = "critical::tests::a_vital_task_that_panics_ends_the_process";
         let child = Command::new(std::env::current_exe().unwrap()).args(["--exact", name]).env(CHILD, "1").output();
         assert_eq!(child.unwrap().status.signal(), Some(SIGABRT));
     }

@@ -8,7 +8,7 @@ use protocol::body::{
 };
 use serde_json::Value;
 
-use super::ExchangeError;
+use super::ConfigFilesError;
 use super::state::{ALL, Json};
 use super::text::{parse, text, whole};
 use crate::admin;
@@ -26,7 +26,7 @@ pub(super) fn used(broker: &Broker) -> impl Iterator<Item = Json> {
 }
 
 /// Refuses a file without a table that this broker has entries of. No broker writes one, and they would all be gone with it.
-pub(super) fn refuse_empty(broker: &Broker, json: Json, path: &Path, bytes: &[u8]) -> Result<(), ExchangeError> {
+pub(super) fn refuse_empty(broker: &Broker, json: Json, path: &Path, bytes: &[u8]) -> Result<(), ConfigFilesError> {
     let (member, known) = match json {
         Json::Topics => ("topicConfigTable", broker.topics.len()),
         Json::Groups => ("subscriptionGroupTable", broker.groups.len()),
@@ -40,11 +40,11 @@ pub(super) fn refuse_empty(broker: &Broker, json: Json, path: &Path, bytes: &[u8
         return Ok(());
     }
     let cause = format!("it has nothing in {member}, of which this broker knows {known} entries");
-    Err(ExchangeError::Content { path: path.to_owned(), cause })
+    Err(ConfigFilesError::Content { path: path.to_owned(), cause })
 }
 
 /// Puts what a file says in the place of the state. Returns how many entries it has, and the members that we do not know.
-pub(super) fn take(broker: &Broker, json: Json, path: &Path, bytes: &[u8]) -> Result<(usize, Value), ExchangeError> {
+pub(super) fn take(broker: &Broker, json: Json, path: &Path, bytes: &[u8]) -> Result<(usize, Value), ConfigFilesError> {
     Ok(match json {
         Json::Topics => {
             let (table, extras) = parse::<TopicConfigTable>(path, bytes)?;
@@ -110,7 +110,7 @@ pub(super) fn take(broker: &Broker, json: Json, path: &Path, bytes: &[u8]) -> Re
         }
         Json::Mappings => {
             let (mut table, extras) = parse::<TopicQueueMappingTable>(path, bytes)?;
-            let bad = |refusal: Refusal| ExchangeError::Content { path: path.to_owned(), cause: refusal.remark };
+            let bad = |refusal: Refusal| ConfigFilesError::Content { path: path.to_owned(), cause: refusal.remark };
             for (topic, detail) in &mut table.topic_queue_mapping_info_map {
                 let owner = detail.bname.clone();
                 accept::check(detail, &owner, topic, QUEUES_MAX).map_err(bad)?;

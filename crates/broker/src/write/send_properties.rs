@@ -14,7 +14,7 @@ const DIGITS: usize = 20;
 
 /// Properties of a message that decide what becomes of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct SendProperties<'a> {
     /// `TAGS`; empty when there are none.
     pub(crate) tags: &'a str,
     /// `UNIQ_KEY`; empty when the client made none.
@@ -53,10 +53,10 @@ pub(crate) struct Facts<'a> {
     is_to_be_cleaned: bool,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> SendProperties<'a> {
     /// Looks at each property once. Of several with the same name the last counts, as in a Java map.
-    pub(crate) fn of(text: &'a str) -> Facts<'a> {
-        let mut facts = Facts::default();
+    pub(crate) fn of(text: &'a str) -> SendProperties<'a> {
+        let mut facts = SendProperties::default();
         for (key, value) in properties::iter(text) {
             match key {
                 name::TAGS => facts.tags = value,
@@ -129,8 +129,8 @@ impl<'a> Facts<'a> {
     }
 
     /// What a recall of the message with this unique key says: it waits for the same time.
-    pub(crate) fn of_recall(uniq_key: &'a str, deliver_ms: &'a str) -> Facts<'a> {
-        Facts { uniq_key, deliver_ms: Some(deliver_ms), is_timer_delete: true, ..Facts::default() }
+    pub(crate) fn of_recall(uniq_key: &'a str, deliver_ms: &'a str) -> SendProperties<'a> {
+        SendProperties { uniq_key, deliver_ms: Some(deliver_ms), is_timer_delete: true, ..SendProperties::default() }
     }
 
     /// The property that asks for a delivery time, if one does, and what it says. Of several the first in Apache's order counts.
@@ -175,7 +175,7 @@ pub(crate) struct Additions<'a> {
 }
 
 /// Replaces `out` by the properties to store.
-pub(crate) fn write(out: &mut Vec<u8>, client: &str, facts: &Facts<'_>, add: &Additions<'_>) {
+pub(crate) fn write(out: &mut Vec<u8>, client: &str, facts: &SendProperties<'_>, add: &Additions<'_>) {
     out.clear();
     let drops_timer = add.real.is_some() && add.timer_out.is_none();
     let drops_more =
@@ -290,7 +290,7 @@ mod tests {
 
     fn stored(client: &str, add: &Additions<'_>) -> String {
         let mut out = vec![7; 3];
-        write(&mut out, client, &Facts::of(client), add);
+        write(&mut out, client, &SendProperties::of(client), add);
         String::from_utf8(out).unwrap()
     }
 
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn of_several_times_the_first_in_apaches_order_counts() {
-        let timer = |client: &str| Facts::of(client).timer().map(|(name, text)| (name, text.to_owned()));
+        let timer = |client: &str| SendProperties::of(client).timer().map(|(name, text)| (name, text.to_owned()));
         let all = "TIMER_DELIVER_MS\u{1}1\u{2}TIMER_DELAY_MS\u{1}2\u{2}TIMER_DELAY_SEC\u{1}3\u{2}";
         assert_eq!(timer(all), Some(("TIMER_DELAY_SEC", "3".to_owned())));
         assert_eq!(timer(&all.replace("TIMER_DELAY_SEC", "OTHER")), Some(("TIMER_DELAY_MS", "2".to_owned())));
@@ -357,17 +357,17 @@ mod tests {
 
     #[test]
     fn facts_are_read_as_java_reads_them() {
-        let facts = Facts::of(
+        let facts = SendProperties::of(
             "WAIT\u{1}FALSE\u{2}TRAN_MSG\u{1}True\u{2}DELAY\u{1}x\u{2}TAGS\u{1}a\u{2}TAGS\u{1}b\u{2}KEYS\u{1}\u{2}",
         );
         assert!(facts.is_hasty && facts.is_half && facts.keys.is_empty());
         assert_eq!((facts.tags, facts.delay_level()), ("b", Err("x")));
-        assert_eq!(Facts::of("DELAY\u{1}18\u{2}").delay_level(), Ok(18));
+        assert_eq!(SendProperties::of("DELAY\u{1}18\u{2}").delay_level(), Ok(18));
     }
 
     #[test]
     fn a_priority_counts_for_a_message_that_is_nothing_else() {
-        let priority = |client: &str| Facts::of(client).priority();
+        let priority = |client: &str| SendProperties::of(client).priority();
         assert_eq!(priority("_SYS_MSG_PRIORITY_\u{1}3\u{2}"), Some(3));
         for other in ["-1", "high"] {
             let client = format!("_SYS_MSG_PRIORITY_\u{1}{other}\u{2}");

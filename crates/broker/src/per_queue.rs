@@ -15,7 +15,7 @@ const FIRST: usize = 4;
 /// Beyond this, a list grows by so many places and not to twice its length.
 const STEP_MAX: usize = 1024;
 
-pub(crate) struct Places<T> {
+pub(crate) struct PerQueue<T> {
     /// Of the first queue ids.
     first: [OnceLock<Arc<T>>; FIRST],
     /// By queue id less [`FIRST`]. A list that was replaced by a longer one gets nothing more.
@@ -24,13 +24,13 @@ pub(crate) struct Places<T> {
     filling: Mutex<()>,
 }
 
-impl<T> Default for Places<T> {
-    fn default() -> Places<T> {
-        Places { first: Default::default(), list: ArcSwap::default(), filling: Mutex::default() }
+impl<T> Default for PerQueue<T> {
+    fn default() -> PerQueue<T> {
+        PerQueue { first: Default::default(), list: ArcSwap::default(), filling: Mutex::default() }
     }
 }
 
-impl<T> Places<T> {
+impl<T> PerQueue<T> {
     /// Shows what is there, if anything.
     pub(crate) fn with<R>(&self, id: usize, show: impl FnOnce(&Arc<T>) -> R) -> Option<R> {
         match self.first.get(id) {
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn ten_thousand_places_are_filled_in_any_order_with_few_copies_of_the_list() {
-        let places = Places::default();
+        let places = PerQueue::default();
         let mut lists = Vec::new();
         for number in 0..10_000_usize {
             // Every id once: 7,919 and 10,000 have no common divisor.
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn in_order_a_list_is_never_much_longer_than_what_is_in_it() {
-        let places = Places::default();
+        let places = PerQueue::default();
         for id in 0..5_000_usize {
             places.get_or_make(id, || Ok::<_, ()>(id)).unwrap();
             assert!(places.list.load().len() <= (2 * id + 1).max(id + STEP_MAX).max(1), "{id}");

@@ -10,27 +10,27 @@ const FULL_BYTES: u64 = 16 << 10;
 
 /// That of one file.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::exchange) struct Credit {
+pub(in crate::config_files) struct TokenBucket {
     bytes: u64,
     /// When it was that much, by the clock's elapsed time.
     at: Duration,
 }
 
-impl Default for Credit {
+impl Default for TokenBucket {
     fn default() -> Self {
-        Credit { bytes: FULL_BYTES, at: Duration::ZERO }
+        TokenBucket { bytes: FULL_BYTES, at: Duration::ZERO }
     }
 }
 
-impl Credit {
+impl TokenBucket {
     /// Whether a file of this length may be written at `now`, where all comes back in `period`; never in a time of zero.
-    pub(in crate::exchange) fn covers(&self, bytes: usize, now: Duration, period: Duration) -> bool {
+    pub(in crate::config_files) fn covers(&self, bytes: usize, now: Duration, period: Duration) -> bool {
         self.at(now, period) >= cost(bytes)
     }
 
     /// It was.
-    pub(in crate::exchange) fn spend(&mut self, bytes: usize, now: Duration, period: Duration) {
-        *self = Credit { bytes: self.at(now, period).saturating_sub(cost(bytes)), at: now };
+    pub(in crate::config_files) fn spend(&mut self, bytes: usize, now: Duration, period: Duration) {
+        *self = TokenBucket { bytes: self.at(now, period).saturating_sub(cost(bytes)), at: now };
     }
 
     fn at(&self, now: Duration, period: Duration) -> u64 {
@@ -52,7 +52,8 @@ mod tests {
 
     /// Bytes that are written of a file that changes all the time and is looked at every 100 ms, for so long; and the longest pause.
     fn written(bytes: usize, time: Duration) -> (u64, Duration) {
-        let (mut credit, mut written, mut pause, mut last) = (Credit::default(), 0, Duration::ZERO, Duration::ZERO);
+        let (mut credit, mut written, mut pause, mut last) =
+            (TokenBucket::default(), 0, Duration::ZERO, Duration::ZERO);
         for now in (0..time.as_millis() as u64).step_by(100).map(Duration::from_millis) {
             if credit.covers(bytes, now, PERIOD) {
                 credit.spend(bytes, now, PERIOD);
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_change_after_a_quiet_time_is_written_at_once() {
-        let mut credit = Credit::default();
+        let mut credit = TokenBucket::default();
         let mut now = PERIOD;
         for _ in 0..10 {
             for _ in 0..3 {
@@ -91,7 +92,7 @@ mod tests {
 
     #[test]
     fn where_no_time_is_given_nothing_is_written_that_is_not_paid() {
-        let credit = Credit::default();
+        let credit = TokenBucket::default();
         assert!(!credit.covers(1, PERIOD, Duration::ZERO));
         assert!(credit.covers(1, PERIOD, Duration::from_millis(1)));
     }

@@ -1,7 +1,7 @@
 //! Pops that wait until there is something to pop or their time is over. As in `hold.rs`, nothing
 //! here knows more of one than its number.
 //!
-//! A pop waits for a topic as one group sees it, which may be many queues: it lies in a [`Room`],
+//! A pop waits for a topic as one group sees it, which may be many queues: it lies in a [`PopWaiters`],
 //! and every queue of the topic knows the rooms that wait for it. An append wakes one pop of each
 //! room, the first that may take from the queue, since it takes what there is; who leaves something
 //! behind wakes the next, and so does who had the turn of a queue that another one passed by. As
@@ -20,7 +20,7 @@ use hashbrown::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use crate::group_topic::{Key, KeyRef};
+use crate::group_topic::{GroupTopic, GroupTopicRef};
 use crate::tasks::Stop;
 use crate::waiting::hold::{Lane, Slot, Waiter, Wake};
 use crate::waiting::wake_up::{Published, WaitList};
@@ -59,14 +59,14 @@ impl Parked {
 }
 
 /// Requests of one group that wait for one topic.
-pub(crate) struct Room {
+pub(crate) struct PopWaiters {
     /// Who waits here, in the order in which they came.
     parked: WaitList<VecDeque<Parked>>,
     /// Places of queues that know this room, by address.
     known_to: Mutex<HashMap<usize, Weak<Lane>>>,
     /// Its alarm's number in the wheel.
     number: u64,
-    /// When its alarm rings: one, for everybody who waits here. Changes under `Rooms.wheel`.
+    /// When its alarm rings: one, for everybody who waits here. Changes under `PopWaiterTable.wheel`.
     /// Relaxed: it is looked at there too.
     alarm_at: AtomicU64,
     /// When somebody came last, in milliseconds of the clock's elapsed time. Relaxed: a hint.
@@ -76,16 +76,16 @@ pub(crate) struct Room {
 /// Rooms that wait for one queue.
 #[derive(Default)]
 pub(crate) struct LaneRooms {
-    rooms: WaitList<Vec<Weak<Room>>>,
+    rooms: WaitList<Vec<Weak<PopWaiters>>>,
 }
 
 impl LaneRooms {
     /// The queue, which has this id, has grown.
-    pub(crate) fn arrived(&self, published: Published, queue_id: i32, rooms_of_broker: &Rooms) {
+    pub(crate) fn arrived(&self, published: Published, queue_id: i32, rooms_of_broker: &PopWaiterTable) {
         if !self.rooms.has_any(published) {
             return;
         }
-        let rooms: Vec<Arc<Room>> = self.rooms.change(|rooms| {
+        let rooms: Vec<Arc<PopWaiters>> = self.rooms.change(|rooms| {
             rooms.retain(|room| room.strong_count() > 0);
             let waiting = rooms.iter().filter_map(Weak::upgrade);
             waiting.filter(|room| room.parked.has_any(published)).collect()
@@ -96,7 +96,7 @@ impl LaneRooms {
     }
 
     /// Before somebody parks in the room.
-    fn add(&self, room: &Arc<Room>) {
+    fn add(&self, room: &Arc<PopWaiters>) {
         self.rooms.change(|rooms| {
             if !rooms.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(room))) {
                 rooms.push(Arc::downgrade(room));
@@ -135,18 +135,18 @@ impl Display for CannotWait {
 /// A request that waits and that nobody has woken yet.
 #[derive(Clone)]
 pub(crate) struct Ticket {
-    room: Arc<Room>,
+    room: Arc<PopWaiters>,
     number: u64,
 }
 
 /// By tick and number.
-type Wheel = BTreeMap<(u64, u64), Weak<Room>>;
+type Wheel = BTreeMap<(u64, u64), Weak<PopWaiters>>;
 
 /// All requests that wait for something to pop.
-pub(crate) struct Rooms {
+pub(crate) struct PopWaiterTable {
     clock: Clock,
     /// By group and topic.
-    table: Mutex<HashMap<Key, Arc<Room>>>,
+    table: Mutex<HashMap<GroupTopic, Arc<PopWaiters>>>,
     /// When waits are over, in milliseconds of the clock's elapsed time, by the number of the
     /// request; and alarms, by the number of the room.
     wheel: Mutex<Wheel>,
@@ -157,9 +157,9 @@ pub(crate) struct Rooms {
     numbers: AtomicU64,
 }
 
-impl Rooms {
-    pub(crate) fn new(clock: Clock) -> Rooms {
-        Rooms {
+impl PopWaiterTable {
+    pub(crate) fn new(clock: Clock) -> PopWaiterTable {
+        PopWaiterTable {
             clock,
             table: Mutex::default(),
             wheel: Mutex::default(),
@@ -187,12 +187,12 @@ impl Rooms {
     }
 
     /// Parks a request, which lies in this slot. Look at the queues again afterwards, and
-    /// [`Rooms::take_back`] it if there is something.
+    /// [`PopWaiterTable::take_back`] it if there is something.
     pub(crate) fn park<'a>(
         &self,
         waiter: &Arc<Waiter>,
         wait: PopWait,
-        key: KeyRef<'_>,
+        key: GroupTopicRef<'_>,
         lanes: impl Iterator<Item = &'a Arc<Lane>>,
         settings: &BrokerSettings,
     ) -> Result<Ticket, Box<CannotWait>> {
@@ -241,7 +241,7 @@ impl Rooms {
     }
 
     /// The room of a group and a topic, made if it is missing and there are less than `limit`.
-    fn room(&self, key: KeyRef<'_>, limit: usize) -> Result<Arc<Room>, Box<CannotWait>> {
+    fn room(&self, key: GroupTopicRef<'_>, limit: usize) -> Result<Arc<PopWaiters>, Box<CannotWait>> {
         let mut table = self.table.lock();
         if let Some(room) = table.get(&key) {
             return Ok(Arc::clone(room));
@@ -251,14 +251,14 @@ impl Rooms {
             let what = "pairs of a group and a topic are waited for";
             return Err(Box::new(CannotWait::Full { what, value, limit, setting: "popPollingMapSize" }));
         }
-        let room = Arc::new(Room {
+        let room = Arc::new(PopWaiters {
             parked: WaitList::default(),
             known_to: Mutex::default(),
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
             alarm_at: AtomicU64::new(NEVER),
             used_at: AtomicU64::new(self.now()),
         });
-        table.insert(Key { group: key.group.into(), topic: key.topic.into() }, Arc::clone(&room));
+        table.insert(GroupTopic { group: key.group.into(), topic: key.topic.into() }, Arc::clone(&room));
         Ok(room)
     }
 
@@ -270,7 +270,7 @@ impl Rooms {
     /// Wakes the group at that time: a queue that is popped in order is free then. One alarm is
     /// enough for a room: it wakes everybody there, at the first time that was asked for, and who
     /// needs a later one asks again when he parks.
-    pub(crate) fn wake_at(&self, key: KeyRef<'_>, wait_ms: i64) {
+    pub(crate) fn wake_at(&self, key: GroupTopicRef<'_>, wait_ms: i64) {
         let Some(room) = self.table.lock().get(&key).cloned() else { return };
         let tick = self.now() + u64::try_from(wait_ms).unwrap_or(0);
         let mut wheel = self.wheel.lock();
@@ -284,12 +284,12 @@ impl Rooms {
     }
 
     /// There is something for this group, in any queue.
-    pub(crate) fn arrived(&self, key: KeyRef<'_>) {
+    pub(crate) fn arrived(&self, key: GroupTopicRef<'_>) {
         self.arrived_in(key, None);
     }
 
     /// The same in this queue, if it is known in which.
-    pub(crate) fn arrived_in(&self, key: KeyRef<'_>, queue_id: Option<i32>) {
+    pub(crate) fn arrived_in(&self, key: GroupTopicRef<'_>, queue_id: Option<i32>) {
         let published = Published::now();
         let room = self.table.lock().get(&key).cloned();
         if let Some(room) = room {
@@ -299,7 +299,7 @@ impl Rooms {
 
     /// A topic was deleted: whoever waits for it looks again, and is told so.
     pub(crate) fn deleted(&self, topic: &str) {
-        let rooms: Vec<Arc<Room>> = {
+        let rooms: Vec<Arc<PopWaiters>> = {
             let table = self.table.lock();
             table.iter().filter(|(key, _)| *key.topic == *topic).map(|(_, room)| Arc::clone(room)).collect()
         };
@@ -311,7 +311,7 @@ impl Rooms {
     }
 
     /// Requests of a group that wait for a queue of a topic, as they named it.
-    pub(crate) fn count(&self, key: KeyRef<'_>, queue_id: i32) -> usize {
+    pub(crate) fn count(&self, key: GroupTopicRef<'_>, queue_id: i32) -> usize {
         let Some(room) = self.table.lock().get(&key).cloned() else { return 0 };
         room.parked.look(|parked| parked.iter().filter(|parked| parked.wait.queue_id == queue_id).count())
     }
@@ -319,7 +319,7 @@ impl Rooms {
     /// Wakes the first pop that can use what came to a queue, and all who only ask for it. Where it
     /// is not known to which queue, the first pop of each that somebody names: one of another queue
     /// would find nothing, and wake nobody.
-    fn wake(&self, room: &Room, published: Published, queue_id: Option<i32>) {
+    fn wake(&self, room: &PopWaiters, published: Published, queue_id: Option<i32>) {
         if !room.parked.has_any(published) {
             return;
         }
@@ -344,7 +344,7 @@ impl Rooms {
         }
     }
 
-    fn take(&self, room: &Room, mut is_wanted: impl FnMut(&Parked) -> bool) -> Vec<Parked> {
+    fn take(&self, room: &PopWaiters, mut is_wanted: impl FnMut(&Parked) -> bool) -> Vec<Parked> {
         let mut taken = Vec::new();
         room.parked.change(|parked| {
             let mut place = 0;
@@ -396,7 +396,7 @@ impl Rooms {
         }
     }
 
-    fn turn_at(&self, mut wheel: MutexGuard<'_, Wheel>, tick: u64, number: u64, room: &Arc<Room>) {
+    fn turn_at(&self, mut wheel: MutexGuard<'_, Wheel>, tick: u64, number: u64, room: &Arc<PopWaiters>) {
         let is_first = wheel.first_key_value().is_none_or(|((first, _), _)| *first > tick);
         wheel.insert((tick, number), Arc::downgrade(room));
         drop(wheel);
@@ -407,7 +407,7 @@ impl Rooms {
 
     /// The task that ends waits. It sleeps until the next one is over, without end when nobody waits. When it is told to end, it answers everybody
     /// who waits, and nobody may wait until it is started again.
-    pub(crate) async fn expire(self: Arc<Rooms>, mut stop: Stop) {
+    pub(crate) async fn expire(self: Arc<PopWaiterTable>, mut stop: Stop) {
         self.is_stopped.store(false, Ordering::Release);
         while !stop.is_asked() {
             let first = self.wheel.lock().first_key_value().map(|((tick, _), _)| *tick);
@@ -464,15 +464,15 @@ mod tests {
 
     use super::*;
 
-    fn alarms(rooms: &Rooms) -> Vec<u64> {
+    fn alarms(rooms: &PopWaiterTable) -> Vec<u64> {
         rooms.wheel.lock().keys().map(|(tick, _)| *tick).collect()
     }
 
     #[test]
     fn a_room_has_one_alarm_at_the_first_time_that_was_asked_for() {
         let (clock, hand) = Clock::manual(TimeMs(1_000_000));
-        let rooms = Rooms::new(clock);
-        let key = || KeyRef { group: "G", topic: "T" };
+        let rooms = PopWaiterTable::new(clock);
+        let key = || GroupTopicRef { group: "G", topic: "T" };
         rooms.wake_at(key(), 10);
         assert_eq!(alarms(&rooms), [0; 0], "nobody has ever waited there");
         let room = rooms.room(key(), 1).unwrap();
@@ -494,10 +494,10 @@ mod tests {
 
     #[test]
     fn who_cannot_wait_is_told_how_many_do_how_many_may_and_who_says_so() {
-        let rooms = Rooms::new(Clock::manual(TimeMs(0)).0);
-        assert!(rooms.room(KeyRef { group: "G", topic: "T" }, 1).is_ok());
-        assert!(rooms.room(KeyRef { group: "G", topic: "T" }, 1).is_ok(), "it is there");
-        let why = rooms.room(KeyRef { group: "G", topic: "U" }, 1).err().unwrap();
+        let rooms = PopWaiterTable::new(Clock::manual(TimeMs(0)).0);
+        assert!(rooms.room(GroupTopicRef { group: "G", topic: "T" }, 1).is_ok());
+        assert!(rooms.room(GroupTopicRef { group: "G", topic: "T" }, 1).is_ok(), "it is there");
+        let why = rooms.room(GroupTopicRef { group: "G", topic: "U" }, 1).err().unwrap();
         let words =
             "POLLING_FULL: 1 pairs of a group and a topic are waited for already, the limit is 1 (popPollingMapSize)";
         assert_eq!(why.to_string(), words);

@@ -1,7 +1,7 @@
 //! Sends that travel together: 30001, a request of our own, for messages and batches of several topics and queues.
 //!
 //! A part goes the way of a single send, through the same checks, into the same batch of records, and is answered for itself. The answers
-//! gather in the request's [`Together`], and whoever adds the last one writes the reply: with SYNC_FLUSH that is the task that waits for
+//! gather in the request's [`MultiSend`], and whoever adds the last one writes the reply: with SYNC_FLUSH that is the task that waits for
 //! the device.
 //!
 //! Only a client that asked sends this, on the connection on which it was told that it may: its heartbeat asks. What a connection was told
@@ -16,7 +16,7 @@ use protocol::together::{self, TogetherError};
 
 use crate::broker::Broker;
 use crate::client::send;
-use crate::parts::Together;
+use crate::parts::MultiSend;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::write::append;
@@ -50,7 +50,7 @@ pub(crate) async fn gather(broker: &Broker, session: &mut Session, request: &Req
     let together = (!reply_to.is_oneway).then(|| {
         let mut body = Vec::new();
         together::put_host(&mut body, broker.advertised);
-        Together::new(reply_to, body, count)
+        MultiSend::new(reply_to, body, count)
     });
     let mut durable_after = 0;
     for (number, part) in together::parts(request.body).enumerate() {

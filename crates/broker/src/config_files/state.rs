@@ -1,6 +1,6 @@
 //! Which files there are, and what the journal and this process know of each.
 
-mod credit;
+mod token_bucket;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use store::Store;
 
 use crate::tables::{self, Keeper};
-use credit::Credit;
+use token_bucket::TokenBucket;
 
 /// Hashes that are remembered of writes that may have been cut short, beside those of the file in
 /// place and of its backup.
@@ -70,7 +70,7 @@ pub(super) fn named(file: &[u8]) -> Option<Json> {
 
 /// What is known of a file.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct KnownFile {
     /// Newest first.
     pub(super) hashes: Vec<u64>,
     /// Of these, the file in place and its backup: never forgotten, however often replacing them
@@ -81,10 +81,10 @@ pub(super) struct Known {
     pub(super) stamp: Option<(i64, i64, u64)>,
     /// How long the file was that was written last; 0 before the first.
     pub(super) bytes: usize,
-    pub(super) credit: Credit,
+    pub(super) credit: TokenBucket,
 }
 
-impl Known {
+impl KnownFile {
     /// What lies in place now. One that could not be read is as it was.
     pub(super) fn note_in_place(&mut self, hashes: Vec<u64>) {
         if !hashes.is_empty() {
@@ -95,9 +95,9 @@ impl Known {
 }
 
 /// The exchange of one broker with the folder `config`.
-pub(crate) struct Exchange {
+pub(crate) struct ConfigFiles {
     pub(super) folder: PathBuf,
-    pub(super) known: Mutex<[Known; ALL.len()]>,
+    pub(super) known: Mutex<[KnownFile; ALL.len()]>,
     pub(super) keeper: Keeper,
     /// Bytes of files written since the start, and of these the ones that nothing had paid.
     /// Relaxed: each stands alone.
@@ -105,10 +105,10 @@ pub(crate) struct Exchange {
     pub(super) unpaid: AtomicU64,
 }
 
-impl Exchange {
+impl ConfigFiles {
     /// What the journal remembers of the files.
-    pub(crate) fn load(folder: PathBuf, store: &Arc<Store>) -> Exchange {
-        let mut known: [Known; ALL.len()] = Default::default();
+    pub(crate) fn load(folder: PathBuf, store: &Arc<Store>) -> ConfigFiles {
+        let mut known: [KnownFile; ALL.len()] = Default::default();
         store.journal().load(tables::EXPORTS, |file, value| {
             if let Some(json) = named(file) {
                 known[json as usize].hashes = serde_json::from_slice(value).unwrap_or_default();
@@ -119,7 +119,7 @@ impl Exchange {
                 known[json as usize].extras = serde_json::from_slice(value).unwrap_or_default();
             }
         });
-        Exchange {
+        ConfigFiles {
             folder,
             known: Mutex::new(known),
             keeper: Keeper::of(store),
@@ -140,7 +140,7 @@ impl Exchange {
 
     pub(super) fn remember(&self, json: Json, hash: u64) -> u64 {
         let mut known = self.known.lock();
-        let Known { hashes, in_place, .. } = &mut known[json as usize];
+        let KnownFile { hashes, in_place, .. } = &mut known[json as usize];
         hashes.retain(|other| *other != hash);
         hashes.insert(0, hash);
         let mut attempts = 0;
@@ -152,7 +152,7 @@ impl Exchange {
         self.keeper.put(tables::EXPORTS, json.file().as_bytes(), &value)
     }
 
-    fn show(&self, value: impl Fn(&Known) -> Vec<u8>, f: &mut dyn FnMut(&[u8], &[u8])) {
+    fn show(&self, value: impl Fn(&KnownFile) -> Vec<u8>, f: &mut dyn FnMut(&[u8], &[u8])) {
         let known = self.known.lock().clone();
         for json in ALL {
             f(json.file().as_bytes(), &value(&known[json as usize]));
@@ -161,7 +161,7 @@ impl Exchange {
 }
 
 /// The hashes, for the journal's snapshots.
-pub(crate) struct Exports(pub(crate) Arc<Exchange>);
+pub(crate) struct Exports(pub(crate) Arc<ConfigFiles>);
 
 impl Table for Exports {
     fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
@@ -170,7 +170,7 @@ impl Table for Exports {
 }
 
 /// The members that we do not know, for the journal's snapshots.
-pub(crate) struct Extras(pub(crate) Arc<Exchange>);
+pub(crate) struct Extras(pub(crate) Arc<ConfigFiles>);
 
 impl Table for Extras {
     fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {

@@ -11,8 +11,8 @@ use crate::blocking::beside;
 use crate::broker::Broker;
 use crate::caller::JOURNAL_TIMEOUT;
 use crate::client::heartbeat;
-use crate::exchange::{ExchangeError, Exports, Extras, When};
-use crate::minutes::{Minute, Minutes};
+use crate::config_files::{ConfigFilesError, Exports, Extras, When};
+use crate::minute_log::{Minute, MinuteLog};
 use crate::state::falls::{Fall, Falls};
 use crate::state::groups::{ForbiddenTable, Groups};
 use crate::state::offsets::{Offsets, rows};
@@ -28,18 +28,18 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Does a last time what the tasks did, which have ended. Nobody is served any more. An error if `config/*.json` are behind the journal then:
 /// another broker would go on with what they say.
-pub(crate) async fn finish(broker: &Broker) -> Result<(), ExchangeError> {
+pub(crate) async fn finish(broker: &Broker) -> Result<(), ConfigFilesError> {
     tend_conditions(broker);
     let position = rows::put(&broker.store, &broker.offsets);
     let written = broker.store.journal().written().reached(position);
     let exported = if tokio::time::timeout(JOURNAL_TIMEOUT, written).await.is_err() {
         // An export would wait for the journal once more.
         tracing::error!("the journal is not written in time; it may lack the offsets that were committed last");
-        Err(ExchangeError::Journal { path: broker.store.options().root.join("config") })
+        Err(ConfigFilesError::Journal { path: broker.store.options().root.join("config") })
     } else {
-        broker.exchange.export(broker, When::Changed).await
+        broker.config_files.export(broker, When::Changed).await
     };
-    if let Err(error) = broker.exchange.export_timer_counts(broker).await {
+    if let Err(error) = broker.config_files.export_timer_counts(broker).await {
         tracing::error!(%error, "counts of timer messages not exported; Apache's broker would count them anew");
     }
     exported
@@ -99,7 +99,7 @@ pub(crate) async fn watch_throughput(broker: Arc<Broker>, mut stop: Stop) {
 /// Samples, and whatever expires.
 pub(crate) async fn keep_house(broker: Arc<Broker>, mut stop: Stop) {
     let every = Duration::from_millis(SAMPLE_MS.unsigned_abs());
-    let mut minutes = Minutes::default();
+    let mut minutes = MinuteLog::default();
     let mut steps = Steps::new(&broker.clock);
     tell_behind(&broker);
     while !stop.is_asked() {
@@ -177,7 +177,7 @@ pub(crate) async fn keep_files(broker: Arc<Broker>, mut stop: Stop) {
             () = tokio::time::sleep(every) => {}
         }
         let runtime = tokio::runtime::Handle::current();
-        match beside(&broker, move |broker| runtime.block_on(broker.exchange.export(broker, When::Paid))).await {
+        match beside(&broker, move |broker| runtime.block_on(broker.config_files.export(broker, When::Paid))).await {
             Ok(()) => has_complained = false,
             // The state is safe in the journal; say it once, not every few seconds.
             Err(error) if !has_complained => {
@@ -198,8 +198,8 @@ pub(crate) fn attach(broker: &Broker) {
     journal.attach(tables::FORBIDDEN, Arc::new(ForbiddenTable(Arc::clone(groups))));
     journal.attach(tables::OFFSETS, Arc::new(rows::OffsetTable(Arc::clone(offsets))));
     journal.attach(tables::CONDITIONS, Arc::clone(&broker.conditions) as Arc<dyn Table>);
-    journal.attach(tables::EXPORTS, Arc::new(Exports(Arc::clone(&broker.exchange))));
-    journal.attach(tables::EXTRAS, Arc::new(Extras(Arc::clone(&broker.exchange))));
+    journal.attach(tables::EXPORTS, Arc::new(Exports(Arc::clone(&broker.config_files))));
+    journal.attach(tables::EXTRAS, Arc::new(Extras(Arc::clone(&broker.config_files))));
     let versions = Versions { topics: Arc::clone(topics), groups: Arc::clone(groups), offsets: Arc::clone(offsets) };
     journal.attach(tables::VERSIONS, Arc::new(versions));
 }

@@ -25,16 +25,16 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 /// Each connection is a descriptor, and so is each file: without this bound, connections that nobody uses would take those with which a
 /// store opens the next file of its log.
 #[derive(Debug)]
-pub struct Places {
+pub struct ConnectionSlots {
     max: usize,
     /// Of one address, none if that is nobody's concern.
     per_address_max: Option<usize>,
     /// Guards itself only; taken when a connection comes, says its first word, and goes. A newcomer is told to go outside.
-    state: Mutex<State>,
+    state: Mutex<SlotTable>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SlotTable {
     taken: usize,
     /// New ones in the order in which they came.
     new: BTreeMap<u64, Arc<Newcomer>>,
@@ -64,15 +64,15 @@ pub struct PlaceFigures {
     pub given_up: u64,
 }
 
-impl Places {
+impl ConnectionSlots {
     /// So many, all of them free.
-    pub fn new(max: usize) -> Places {
-        Places { max, per_address_max: None, state: Mutex::default() }
+    pub fn new(max: usize) -> ConnectionSlots {
+        ConnectionSlots { max, per_address_max: None, state: Mutex::default() }
     }
 
     /// The same, of which one address may have so many; 0: any number.
-    pub fn per_address(self, max: usize) -> Places {
-        Places { per_address_max: Some(max).filter(|max| *max > 0), ..self }
+    pub fn per_address(self, max: usize) -> ConnectionSlots {
+        ConnectionSlots { per_address_max: Some(max).filter(|max| *max > 0), ..self }
     }
 
     /// How many there are.
@@ -87,7 +87,7 @@ impl Places {
     }
 
     /// Takes one for a newcomer, until what is returned is dropped. Where all are taken, the oldest that has said nothing is told to go.
-    pub(crate) fn take(self: &Arc<Self>, newcomer: &Arc<Newcomer>) -> Result<Place, NoPlace> {
+    pub(crate) fn take(self: &Arc<Self>, newcomer: &Arc<Newcomer>) -> Result<ConnectionSlot, NoPlace> {
         let mut oldest = None;
         {
             let mut state = self.state.lock();
@@ -116,28 +116,28 @@ impl Places {
             oldest.tell_to_go();
         }
         let (number, address, cost_another) = (newcomer.number, newcomer.address, oldest.is_some());
-        Ok(Place { places: Arc::clone(self), number, address, cost_another })
+        Ok(ConnectionSlot { places: Arc::clone(self), number, address, cost_another })
     }
 }
 
 /// A place that is taken.
 #[derive(Debug)]
-pub(crate) struct Place {
-    places: Arc<Places>,
+pub(crate) struct ConnectionSlot {
+    places: Arc<ConnectionSlots>,
     number: u64,
     address: IpAddr,
     /// Somebody had to make way.
     pub(crate) cost_another: bool,
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Its connection has said something, and is nobody's to send away any more.
     pub(crate) fn has_spoken(&self) {
         self.places.state.lock().new.remove(&self.number);
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         let mut state = self.places.state.lock();
         state.new.remove(&self.number);
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_oldest_that_has_said_nothing_makes_way_and_nobody_else() {
-        let places = Arc::new(Places::new(3));
+        let places = Arc::new(ConnectionSlots::new(3));
         let all = [one(), one(), one(), one(), one()];
         let spoke = places.take(&all[0]).unwrap();
         spoke.has_spoken();
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_place_is_free_again_once_however_its_connection_went() {
-        let places = Arc::new(Places::new(1));
+        let places = Arc::new(ConnectionSlots::new(1));
         let (first, second) = (one(), one());
         let before = places.take(&first).unwrap();
         let after = places.take(&second).unwrap();
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn an_address_has_no_more_than_it_may() {
-        let places = Arc::new(Places::new(10).per_address(2));
+        let places = Arc::new(ConnectionSlots::new(10).per_address(2));
         let of = |last| places.take(&Newcomer::new(IpAddr::from([10, 0, 0, last])));
         let first = of(1).unwrap();
         let _others = (of(1).unwrap(), of(2).unwrap());

@@ -21,9 +21,9 @@ struct Counts {
 
 /// How many there were.
 #[derive(Debug, Default)]
-pub(crate) struct Unheard(Mutex<Counts>);
+pub(crate) struct OnewayRefusals(Mutex<Counts>);
 
-impl Unheard {
+impl OnewayRefusals {
     /// One more, now.
     pub(crate) fn note(&self, refusal: &Refusal, now_ms: i64) {
         if let Some(count) = self.0.lock().count(refusal.code as i32, now_ms) {

@@ -13,7 +13,7 @@ use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::tags::{self, Subscription};
-use store::{ColdRead, ColdReadRefused, Copies, Store, Wanted};
+use store::{ColdRead, ColdReadRefused, Copies, RecordFilter, Store};
 
 use crate::client_handle::ClientHandle;
 use crate::refusal::Refusal;
@@ -40,7 +40,7 @@ const CODES_ON_WORKER_MAX: usize = 4096;
 
 /// A filter, ready for any number of messages.
 #[derive(Debug)]
-pub(crate) enum Want {
+pub(crate) enum MessageFilter {
     /// By tag codes. Clients look again, since codes may collide.
     Tags(ByTags),
     /// By properties. Null and an evaluation that fails are a no, as in Apache.
@@ -49,9 +49,9 @@ pub(crate) enum Want {
     Retries(Arc<ConsumerGroup<ClientHandle>>),
 }
 
-impl Want {
+impl MessageFilter {
     /// By a tag expression. `Ok(None)`: everything. An error says what is wrong.
-    pub(crate) fn tags(expression: &str) -> Result<Option<Arc<Want>>, String> {
+    pub(crate) fn tags(expression: &str) -> Result<Option<Arc<MessageFilter>>, String> {
         if expression.len() > TAGS_BYTES_MAX {
             return Err(format!(
                 "the tags of the subscription have {} bytes, the limit is {TAGS_BYTES_MAX}",
@@ -60,35 +60,35 @@ impl Want {
         }
         if expression.len() <= TAGS_ON_WORKER_BYTES_MAX {
             return match Subscription::parse(expression) {
-                Some(subscription) => Ok(Want::subscription(subscription)),
+                Some(subscription) => Ok(MessageFilter::subscription(subscription)),
                 None => Err(no_tag(expression)),
             };
         }
         if Subscription::is_refused(expression) {
             return Err(no_tag(&expression[..expression.floor_char_boundary(100)]));
         }
-        Ok(Some(Arc::new(Want::Tags(ByTags::later(Said::Text(expression.into()))))))
+        Ok(Some(Arc::new(MessageFilter::Tags(ByTags::later(Said::Text(expression.into()))))))
     }
 
     /// By the tag codes of a heartbeat. `None`: everything.
-    pub(crate) fn codes(codes: &[i32]) -> Option<Arc<Want>> {
+    pub(crate) fn codes(codes: &[i32]) -> Option<Arc<MessageFilter>> {
         if codes.len() <= CODES_ON_WORKER_MAX {
-            return Want::subscription(Subscription::of_codes(codes.to_vec()));
+            return MessageFilter::subscription(Subscription::of_codes(codes.to_vec()));
         }
-        Some(Arc::new(Want::Tags(ByTags::later(Said::Codes(codes.into())))))
+        Some(Arc::new(MessageFilter::Tags(ByTags::later(Said::Codes(codes.into())))))
     }
 
-    fn subscription(subscription: Subscription) -> Option<Arc<Want>> {
-        (!subscription.is_all()).then(|| Arc::new(Want::Tags(ByTags::of(subscription))))
+    fn subscription(subscription: Subscription) -> Option<Arc<MessageFilter>> {
+        (!subscription.is_all()).then(|| Arc::new(MessageFilter::Tags(ByTags::of(subscription))))
     }
 
     /// Whether a network worker leaves it to another thread from the first.
     pub(crate) fn takes_long(&self) -> bool {
         match self {
-            Want::Tags(by_tags) => by_tags.wanted.get().is_none(),
-            Want::Sql(sql) => sql.parts() > PARTS_ON_WORKER_MAX,
+            MessageFilter::Tags(by_tags) => by_tags.wanted.get().is_none(),
+            MessageFilter::Sql(sql) => sql.parts() > PARTS_ON_WORKER_MAX,
             // Which of its conditions counts, each retry says itself.
-            Want::Retries(_) => false,
+            MessageFilter::Retries(_) => false,
         }
     }
 }
@@ -247,26 +247,28 @@ fn view(record: &[u8]) -> Option<RecordView<'_>> {
 
 /// For one read: what is wanted, what it may cost, and who has what is copied for it.
 pub(crate) struct Reader<'a> {
-    pub(crate) want: Option<&'a Want>,
+    pub(crate) want: Option<&'a MessageFilter>,
     pub(crate) effort: &'a Effort,
     pub(crate) copies: Option<&'a Copies>,
 }
 
-impl Wanted for Reader<'_> {
+impl RecordFilter for Reader<'_> {
     fn wants_unit(&mut self, tags: i64) -> bool {
         match self.want {
-            Some(Want::Tags(by_tags)) => by_tags.wants_unit(tags),
-            Some(Want::Sql(_) | Want::Retries(_)) | None => true,
+            Some(MessageFilter::Tags(by_tags)) => by_tags.wants_unit(tags),
+            Some(MessageFilter::Sql(_) | MessageFilter::Retries(_)) | None => true,
         }
     }
 
     fn wants_record(&mut self, record: &[u8]) -> Option<bool> {
         match self.want {
-            Some(Want::Sql(sql)) => {
+            Some(MessageFilter::Sql(sql)) => {
                 self.effort.look(record, |view, steps| sql.matches_within(view.properties_bytes(), steps))
             }
-            Some(Want::Retries(group)) => self.effort.look(record, |view, steps| wants_retry(group, view, steps)),
-            Some(Want::Tags(by_tags)) => Some(by_tags.wants_record(record)),
+            Some(MessageFilter::Retries(group)) => {
+                self.effort.look(record, |view, steps| wants_retry(group, view, steps))
+            }
+            Some(MessageFilter::Tags(by_tags)) => Some(by_tags.wants_record(record)),
             None => Some(true),
         }
     }
@@ -303,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_unit_of_apaches_that_does_not_say_the_tags_is_wanted_if_its_record_is() {
-        let want = Want::tags("A || C").unwrap().unwrap();
+        let want = MessageFilter::tags("A || C").unwrap().unwrap();
         let effort = At::Worker.effort();
         let mut reader = Reader { want: Some(&want), effort: &effort, copies: None };
         assert_eq!(["A", "B"].map(|tag| reader.wants_unit(tags::code(tag))), [true, false]);
@@ -315,7 +317,7 @@ mod tests {
     #[test]
     fn a_look_that_a_network_worker_cannot_afford_is_finished_aside_one_record_at_least() {
         let terms: Vec<String> = (0..2300).map(|n| format!("TAGS STARTSWITH '{n}'")).collect();
-        let want = Want::Sql(Expression::compile(&terms.join(" OR ")).unwrap());
+        let want = MessageFilter::Sql(Expression::compile(&terms.join(" OR ")).unwrap());
         assert!(want.takes_long());
         let wanted = |at: At, records: usize| {
             let effort = at.effort();
@@ -330,7 +332,7 @@ mod tests {
     #[test]
     fn one_record_that_costs_more_than_a_read_may_spend_is_undecided_on_a_worker_and_decided_aside() {
         let terms: Vec<String> = (0..200).map(|n| format!("TAGS CONTAINS 'x{n}'")).collect();
-        let want = Want::Sql(Expression::compile(&terms.join(" OR ")).unwrap());
+        let want = MessageFilter::Sql(Expression::compile(&terms.join(" OR ")).unwrap());
         let long = record(&"A".repeat(20_000));
         let look = |at: At| {
             let effort = at.effort();
@@ -346,7 +348,7 @@ mod tests {
         let tags: Vec<String> = (0..100_000).map(|n| format!("tag{n}")).collect();
         let text = tags.join("||");
         let codes: Vec<i32> = tags.iter().map(|tag| tags::code(tag) as i32).collect();
-        for want in [Want::tags(&text).unwrap().unwrap(), Want::codes(&codes).unwrap()] {
+        for want in [MessageFilter::tags(&text).unwrap().unwrap(), MessageFilter::codes(&codes).unwrap()] {
             assert!(want.takes_long());
             let effort = At::Filter.effort();
             let mut reader = Reader { want: Some(&want), effort: &effort, copies: None };
@@ -356,9 +358,9 @@ mod tests {
             );
             assert!(!want.takes_long(), "it is made, and asking it is a look into a sorted list");
         }
-        assert!(!Want::tags("A || B").unwrap().unwrap().takes_long());
-        let refused = Want::tags(&"|".repeat(TAGS_BYTES_MAX + 1)).unwrap_err();
+        assert!(!MessageFilter::tags("A || B").unwrap().unwrap().takes_long());
+        let refused = MessageFilter::tags(&"|".repeat(TAGS_BYTES_MAX + 1)).unwrap_err();
         assert!(refused.contains("4194305 bytes, the limit is 4194304"), "{refused}");
-        assert!(Want::tags(&"|".repeat(20_000)).unwrap_err().ends_with("holds no tag"));
+        assert!(MessageFilter::tags(&"|".repeat(20_000)).unwrap_err().ends_with("holds no tag"));
     }
 }
