@@ -7,6 +7,9 @@
 //!
 //! Neither the mark nor its removal is synced. A machine that goes down takes the kernel's pages along with the mark, and what a start reads then is what
 //! the device has; a mark that comes back costs one start some writing.
+//!
+//! A process that is killed between the failed sync and the mark leaves none. That hole is as long as
+//! three calls of the file system, and open.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -292,7 +292,14 @@ pub enum Corrupt {
         /// As computed.
         found: u32,
     },
+    /// The body is, the topic or the properties are not. See [`RecordView::is_torn`].
+    #[error("bytes of the topic or of the properties never came to the device")]
+    Torn,
 }
+
+/// The least that a device writes as one: after a loss of power a sector is as it was, or as it was
+/// to be.
+const SECTOR_BYTES: usize = 512;
 
 /// Reads the record at the beginning of `buffer`.
 pub fn scan(buffer: &[u8], check_crc: bool) -> Result<Scanned<'_>, Corrupt> {
@@ -392,6 +399,22 @@ impl<'a> RecordView<'a> {
 
     pub fn total_size(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Whether a loss of power has kept a part of the topic or of the properties from the device.
+    ///
+    /// The record has a checksum of its body only, and what never came to the device reads as zeros.
+    /// No topic has a zero byte. Properties may, but none that a broker stores ends with one, and a
+    /// sector's whole share of them is no value. The record is taken to lie where it says.
+    pub fn is_torn(&self) -> bool {
+        if self.topic.contains('\0') || self.properties.last() == Some(&0) {
+            return true;
+        }
+        let start = self.bytes.len() - self.properties.len();
+        let place = (self.log_offset() as usize).wrapping_add(start) % SECTOR_BYTES;
+        let (first, rest) = self.properties.split_at(self.properties.len().min(SECTOR_BYTES - place));
+        let is_missing = |share: &[u8]| !share.is_empty() && share.iter().all(|byte| *byte == 0);
+        is_missing(first) || rest.chunks(SECTOR_BYTES).any(is_missing)
     }
 
     pub fn is_v2(&self) -> bool {

@@ -78,6 +78,8 @@ struct State {
     failing: Option<Failing>,
     failures: u64,
     unsynced: Option<(Synced, PathBuf)>,
+    /// A sync has failed, and the file `unsynced` does not say so yet (`disk/failing.rs`).
+    is_mark_due: bool,
     used_percent: u8,
 }
 
@@ -107,6 +109,7 @@ impl CrashDisk {
             failing: None,
             failures: 0,
             unsynced: None,
+            is_mark_due: false,
             used_percent: 10,
         };
         let (root, counts_reading, state) = (root.to_owned(), AtomicBool::new(rules.counts_reading), Mutex::new(state));
@@ -197,6 +200,7 @@ impl Shared {
         state.calls += 1;
         if let Some((at, how)) = state.crash_at
             && state.calls >= at
+            && !(state.is_mark_due && how == Crash::Killed)
         {
             state.image = Some(self.image(state, how)?);
         }

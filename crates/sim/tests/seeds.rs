@@ -23,12 +23,15 @@ const FOUND_SOMETHING_IN_GROUPS: [u64; 6] = [8, 37, 47, 86, 97, 100_026];
 const FOUND_SOMETHING_IN_RARE_GROUPS: [u64; 2] = [8264, 200_028];
 
 /// The same, of copies.
-const FOUND_SOMETHING_IN_COPIES: [u64; 3] = [8, 13, 22];
+const FOUND_SOMETHING_IN_COPIES: [u64; 4] = [8, 13, 22, 1_790_000_000_606];
+
+/// The same, of copies with rare branches.
+const FOUND_SOMETHING_IN_RARE_COPIES: [u64; 3] = [1_790_000_000_361, 1_790_000_000_445, 1_790_000_001_201];
 
 /// The same, of stores by other plans, with the options that play them.
 const FOUND_SOMETHING_BY_PLANS: [(&str, Plan, &[u64]); 6] = [
     ("--retention", RETENTION, &[190, 1235, 50629]),
-    ("--fail", FAILING, &[1196, 1276]),
+    ("--fail", FAILING, &[1196, 1276, 1_790_000_001_066]),
     ("--rare", Plan { twist: RARE, ..STORES }, &[18, 50001]),
     ("--retention --fail", BOTH, &[141]),
     ("--retention --rare", Plan { twist: RARE, ..RETENTION }, &[30370, 30454]),
@@ -133,7 +136,7 @@ fn stores_that_take_rare_branches_keep_what_they_promised() {
 fn copies_of_a_log_are_the_same() {
     let copy = |twist| move |seed| sim::play_copy(seed, twist, false);
     assert_well(&play_by(some(150).chain(besides(&FOUND_SOMETHING_IN_COPIES, 150)), copy(USUAL)), "--copy ");
-    assert_well(&play_by(some(50), copy(RARE)), "--copy --rare ");
+    assert_well(&play_by(some(50).chain(besides(&FOUND_SOMETHING_IN_RARE_COPIES, 50)), copy(RARE)), "--copy --rare ");
 }
 
 #[test]

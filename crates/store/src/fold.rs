@@ -14,7 +14,7 @@ use protocol::delay::DelayLevels;
 use protocol::light;
 use protocol::names::{self, SCHEDULE_TOPIC};
 use protocol::properties::name;
-use protocol::record::{self, RecordView, Scanned};
+use protocol::record::{self, Corrupt, RecordView, Scanned};
 use protocol::sys_flag;
 
 pub(crate) use self::keys::{IndexKey, KEYS_OF_RECORD_MAX, TopicHash, each, has_own, hash_of, inner_with};
@@ -111,9 +111,17 @@ impl Fold<'_> {
     }
 }
 
+/// Reads the record at the beginning of `bytes` where a loss of power may have left half of it.
+pub(crate) fn scan_after_crash(bytes: &[u8], check_crc: bool) -> Result<Scanned<'_>, Corrupt> {
+    match record::scan(bytes, check_crc)? {
+        Scanned::Record(view) if check_crc && view.is_torn() => Err(Corrupt::Torn),
+        scanned => Ok(scanned),
+    }
+}
+
 /// The whole record that these bytes begin with, if it says that it lies at `at`.
 pub(crate) fn whole_at(bytes: &[u8], at: u64, check_crc: bool) -> Option<RecordView<'_>> {
-    match record::scan(bytes, check_crc) {
+    match scan_after_crash(bytes, check_crc) {
         Ok(Scanned::Record(view)) if view.log_offset() == at => Some(view),
         Ok(Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing) | Err(_) => None,
     }

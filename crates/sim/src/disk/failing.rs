@@ -1,4 +1,7 @@
 //! Calls that fail: a device without room, one that refuses writes, and one that could not keep what it was given.
+//!
+//! A process that is killed between a failed sync and the mark that it leaves of it is not played: it
+//! can say nothing, and what the kernel has then looks like what the device has.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -98,6 +101,7 @@ impl Shared {
             // It is said once.
             state.failing = None;
             state.unsynced = Some((what, path.to_owned()));
+            state.is_mark_due = what != Synced::Folder;
         }
         state.failures += 1;
         Err(error)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use disk::Disk;
 use protocol::LogOffset;
-use protocol::record::{self, Scanned};
+use protocol::record::Scanned;
 
 use super::blocks::{self, Block};
 use super::damage::{bruised_record, set_aside, whole_record_after};
@@ -16,6 +16,7 @@ use crate::checkpoint::Marks;
 use crate::commit_log::BLANK_BYTES;
 use crate::deleted::Deleted;
 use crate::error::StoreError;
+use crate::fold::scan_after_crash;
 use crate::options::StoreOptions;
 use crate::queue_log::{Cut, QueueLogs};
 
@@ -123,7 +124,7 @@ pub(super) fn read_again(
                 at = segment.end();
                 break;
             }
-            let mut scanned = record::scan(segment.record_at(at)?, options.check_crc_on_recover);
+            let mut scanned = scan_after_crash(segment.record_at(at)?, options.check_crc_on_recover);
             if let Err(why) = &scanned
                 && let Some(view) = bruised_record(segment, at)?
                 && view.store_timestamp() < vouched

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use store::FlushMode;
+use env::TimeMs;
+use store::{FlushMode, RecordBatch, TagsCode};
 
 use crate::support::*;
 
@@ -47,6 +48,42 @@ fn a_torn_record_at_the_end_is_cut_off() {
     append_run(&store, 20..40);
     assert_run(&store, 0..40);
     store.close().unwrap();
+}
+
+/// A record has a checksum of its body only.
+#[test]
+fn a_record_whose_properties_never_reached_the_device_is_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(dir.path());
+    append_run(&store, 0..20);
+    let queue = store.queue(TOPIC, 0).unwrap();
+    let send = |body: &[u8], properties: &[u8]| {
+        let mut batch = RecordBatch::new();
+        batch.push(&queue, TagsCode::Code(0), |out| encode(TOPIC, 0, body, properties, out));
+        append_batch(&store, &mut batch, TimeMs(1_700_000_000_000)).unwrap();
+        batch.landed()[0]
+    };
+    let properties = format!("KEYS\u{1}{}\u{2}CLUSTER\u{1}c\u{2}", "k".repeat(3000));
+    let last = send(&[7; 300], properties.as_bytes());
+    let end = store.end().0;
+    let sector = |at: u64| at / 512 * 512;
+    // One in the middle, and what there is in the last one.
+    for (from, to) in [(sector(end) - 1024, sector(end) - 512), (sector(end - 1), end)] {
+        let image = image(dir.path());
+        overwrite(&segment_path(image.path(), 0), from, &vec![0; (to - from) as usize]);
+        let (store, found) = open(image.path());
+        assert_eq!(store.end(), last.at, "{from}..{to}");
+        let says = found.findings.join("\n");
+        assert!(says.contains("never came to the device") && says.contains("zeroed"), "{says}");
+        assert_run(&store, 0..20);
+        store.close().unwrap();
+    }
+    // A value of zeros that somebody sent is none of that.
+    let zeros = format!("ZEROS\u{1}{}\u{2}CLUSTER\u{1}c\u{2}", "\0".repeat(400));
+    send(&[7; 300], zeros.as_bytes());
+    let end = store.end();
+    let (store, _) = open(image(dir.path()).path());
+    assert_eq!(store.end(), end);
 }
 
 /// The device wrote a later file of a queue and not the one before it, and the log ends in between.
