@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use disk::{Disk, OpenHow};
 
-use super::Finding;
+use super::finding::Finding;
 use crate::error::StoreError;
 use crate::index::{Header, IndexOptions, Shape, check_chains, is_index_file};
 use crate::options::StoreOptions;

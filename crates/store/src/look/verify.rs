@@ -4,10 +4,15 @@ use std::path::PathBuf;
 
 use journal::{JournalError, JournalLook};
 
+use super::finding::Finding;
+use super::index;
 use super::log::{KEPT_BYTES, Log, Stumble};
+use super::offsets::KnownTables;
+use super::opened::Look;
+use super::timers;
 use super::times::Times;
 use super::units::Units;
-use super::{Finding, KnownTables, Look, index, timers};
+
 use crate::checkpoint;
 use crate::closed::Closed;
 use crate::commit_log::BLANK_BYTES;
