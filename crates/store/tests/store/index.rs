@@ -1,5 +1,6 @@
 //! Messages by key: found at once, after a stop, after a crash, and by nobody else's key.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use store::look::{KnownTables, Look};
 use store::{IndexOptions, KeyKind, KeyQuery, MessageKeys, RecordBatch, Store, StoreOptions, TagsCode};
 
 use crate::support::{
-    FaultyDisk, TOPIC, append_batch, encode, eventually, open_as, open_on, options, overwrite, segment_path, try_open,
+    Budget, Call, Fault, Files, How, TOPIC, append_batch, encode, eventually, fault_disk, open_as, open_on, options,
+    overwrite, segment_path, try_open,
 };
 
 const NOW: i64 = 1_700_000_000_000;
@@ -220,7 +222,7 @@ fn every_key_is_found_after_writes_that_failed_half_way() {
 
 fn fail_half_way(writes: u64, is_stopped_meanwhile: bool) {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let index = IndexOptions { slots: 4096, entries: 10_000, ..IndexOptions::at(dir.path().join("index")) };
     let open = || open_on(&disk, StoreOptions { index: Some(index.clone()), ..options(dir.path()) }).0;
     let send_round = |store: &Store, round: i32| {
@@ -238,22 +240,24 @@ fn fail_half_way(writes: u64, is_stopped_meanwhile: bool) {
         drop(store);
         store = open();
     }
-    *disk.faults.index_writes.lock() = Some(writes);
+    let no_writes = Fault::new(&[Call::Write], Files::Under("index"), How::Fails(ErrorKind::StorageFull));
+    let no_writes = no_writes.after(Budget::Calls(writes));
+    disk.set(no_writes.clone(), true);
     send_round(&store, 1);
     eventually("the index could not be written", || {
         find(&store, "old7");
-        *disk.faults.index_writes.lock() == Some(0)
+        disk.left(&no_writes) == Some(Budget::Calls(0))
     });
     if is_stopped_meanwhile {
         store.close().unwrap();
         drop(store);
-        *disk.faults.index_writes.lock() = None;
+        disk.set(no_writes.clone(), false);
         store = open();
         // Of a round that is put by itself, entries take the places of those that slots may still lead to.
         assert_eq!(find(&store, "new1-99").len(), 1);
     }
     send_round(&store, 2);
-    *disk.faults.index_writes.lock() = None;
+    disk.set(no_writes, false);
     eventually("the index has come as far as the log", || !find(&store, "new2-99").is_empty());
     for number in 0..50 {
         let both = |round: i32| [format!("{round}-{}", number + 50), format!("{round}-{number}")];
