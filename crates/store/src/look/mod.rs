@@ -6,6 +6,7 @@
 
 mod finding;
 mod index;
+mod keys;
 mod log;
 mod offsets;
 mod opened;

@@ -40,7 +40,7 @@ pub(crate) struct Block<'a> {
     /// Store time of the last record.
     pub last_timestamp: i64,
     /// Where the first record begins.
-    from: u64,
+    pub from: u64,
     /// Where the last record ends.
     pub to: u64,
 }
