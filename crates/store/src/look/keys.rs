@@ -2,11 +2,12 @@
 //! to a record with that key.
 //!
 //! The index has the order of the log, so both are read once, side by side. Entries are kept from
-//! when they are read until the log comes by, at most some reads of them. Not everything that is
-//! not there is missing: the index ends before the log does where a process was killed or Apache
-//! had it switched off; it begins behind the log's begin where older files were removed; and
-//! Apache's brokers index no tags before 5.4, and of a batch in one record only its own keys. Where
-//! the log is damaged, or a gap was closed, nobody knows which keys were there.
+//! their reading until the log comes by: a few reads of them at most.
+//!
+//! An index may lack keys without being damaged. It ends before the log does if a process was killed
+//! or Apache's broker had it switched off. It begins behind the log's begin if older files were
+//! removed. Apache's brokers index no tags before 5.4, and of a batch in one record only its own
+//! keys. Where the log is damaged, or a gap of it was closed, nobody knows which keys were there.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,9 +26,11 @@ use crate::fold::{Fold, Follower, IndexKey, KEYS_OF_RECORD_MAX, KeyKind, KeyOf, 
 use crate::index::{ENTRIES_AT_ONCE, ENTRY_BYTES, IndexEntry, Shape};
 use crate::options::StoreOptions;
 
-/// The entries behind a place of the log are all read when so many of the last ones that were read
-/// lead beyond it: damage makes single ones lead anywhere.
+/// All entries that lead to a place of the log, or before it, have been read when so many of the
+/// last ones lead behind it: damage makes single ones lead anywhere.
 const LAST: usize = 8;
+/// Entries that wait for the log at most, some 50 MiB. A file of more has not the log's order.
+const WAITING_MAX: usize = 1 << 20;
 
 /// Where an entry stands: the number of its file, and its own. By the log offset first, so that
 /// they come in the log's order.
@@ -54,6 +57,8 @@ pub(super) struct Keys<'o> {
     astray: u64,
     /// Records of which keys have no entry.
     incomplete: u64,
+    /// The index has not the order of the log.
+    is_given_up: bool,
 }
 
 /// A key that a record has.
@@ -97,13 +102,16 @@ impl<'o> Keys<'o> {
             keys: Vec::new(),
             astray: 0,
             incomplete: 0,
+            is_given_up: false,
         }))
     }
 
     /// Compares the next whole record of the log.
     pub fn compare(&mut self, record: &RecordView<'_>, tell: &mut dyn FnMut(Finding)) -> Result<(), StoreError> {
         let (at, end) = (record.log_offset(), record.log_offset() + record.total_size() as u64);
-        self.entries.read_to(at, &mut self.waiting)?;
+        if !self.has_entries_to(at, tell)? {
+            return Ok(());
+        }
         if at > self.to {
             self.unknown.push(self.to..at);
         }
@@ -140,7 +148,9 @@ impl<'o> Keys<'o> {
 
     /// The log ends here. Says how many there are of each if not all were named.
     pub fn finish(mut self, end: u64, tell: &mut dyn FnMut(Finding)) -> Result<(), StoreError> {
-        self.entries.read_to(end, &mut self.waiting)?;
+        if !self.has_entries_to(end, tell)? {
+            return Ok(());
+        }
         self.unknown.push(self.to..end);
         self.settle_below(end, tell);
         let mut sum = |count: u64, what: &str| {
@@ -152,6 +162,20 @@ impl<'o> Keys<'o> {
         sum(self.astray, "of its keys in all lead to no record that has them");
         sum(self.incomplete, "messages in all have keys that it does not have");
         Ok(())
+    }
+
+    /// Reads the entries that lead to `at` and before. False if the index is not compared.
+    fn has_entries_to(&mut self, at: u64, tell: &mut dyn FnMut(Finding)) -> Result<bool, StoreError> {
+        if !self.is_given_up {
+            self.entries.read_to(at, &mut self.waiting)?;
+            self.is_given_up = self.waiting.len() > WAITING_MAX;
+            if self.is_given_up {
+                self.waiting.clear();
+                let what = format!("its keys are not in the order of the log; they are not compared from {at} on");
+                tell(Finding { file: self.entries.dir(), at: None, what, effect: EFFECT, remedy: REMEDY });
+            }
+        }
+        Ok(!self.is_given_up)
     }
 
     /// Tells of entries that lead to no record below `at`.
@@ -224,7 +248,7 @@ impl Entries<'_> {
 
     /// Reads on until all entries that lead to `at` and before are there.
     fn read_to(&mut self, at: u64, into: &mut BTreeMap<EntryPlace, u32>) -> Result<(), StoreError> {
-        while self.to <= at {
+        while self.to <= at && into.len() <= WAITING_MAX {
             let Some(file) = self.files.get(self.file) else {
                 self.to = u64::MAX;
                 return Ok(());
