@@ -288,7 +288,7 @@ fn a_full_disk_holds_changes_back_in_bounded_memory_until_there_is_room() {
     let dir = tempfile::tempdir().unwrap();
     let device = Device::default();
     let tight = JournalOptions { pending_bytes: 10_000, ..options() };
-    let journal = Journal::open(dir.path(), tight, Clock::real(), Arc::new(device.clone())).unwrap();
+    let journal = Journal::open(dir.path(), tight, Clock::real(), device.disk()).unwrap();
     wait(&journal, journal.put(TABLE, b"before", b""));
     device.be_full(true);
     let (mut last, mut round) = (0, 0u32);
@@ -318,7 +318,7 @@ fn tight_and_full(dir: &Path) -> (Journal, Device) {
     let device = Device::default();
     let tight =
         JournalOptions { sync: JournalSync::Always, pending_bytes: 500, bundle_bytes: BUNDLE_BYTES, ..options() };
-    let journal = Journal::open(dir, tight, Clock::real(), Arc::new(device.clone())).unwrap();
+    let journal = Journal::open(dir, tight, Clock::real(), device.disk()).unwrap();
     device.be_full(true);
     (journal, device)
 }
@@ -456,7 +456,7 @@ fn a_loss_of_power_behind_a_snapshot_parts_no_changes_that_belong_together() {
     let dir = tempfile::tempdir().unwrap();
     let device = Device::default();
     let late = JournalOptions { sync: JournalSync::Every(Duration::from_secs(3600)), ..options() };
-    let journal = Arc::new(Journal::open(dir.path(), late, Clock::real(), Arc::new(device.clone())).unwrap());
+    let journal = Arc::new(Journal::open(dir.path(), late, Clock::real(), device.disk()).unwrap());
     let twins = Arc::new(Twins { number: Mutex::new(0), journal: Arc::clone(&journal) });
     for table in [TABLE, TWIN] {
         journal.attach(table, Arc::new(Twin(Arc::clone(&twins), table)));

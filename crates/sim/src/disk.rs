@@ -4,6 +4,9 @@
 //! on by syncs, and now and then by [`CrashDisk::write_back`], as the kernel does by itself. A crash ([`image.rs`](image)) makes of both what the next start
 //! may find. Each call counts; a run may ask for the crash at a call to come, which is then in the middle of whatever a thread of the store does.
 //!
+//! It is no layer on `disk::faults`, whose faults a test sets one by one: here the seed decides at
+//! each call, names have a history that a crash cuts, and calls are counted and traced.
+//!
 //! Names are changes of folders, in order. What of them a crash leaves, and what a sync of a folder brings to the device, is one of two [`Names`].
 
 mod failing;

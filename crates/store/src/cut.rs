@@ -32,7 +32,7 @@ use crate::error::StoreError;
 use crate::governor::ColdPages;
 use crate::lock::AbortFile;
 use crate::options::StoreOptions;
-use crate::recovery::{self, End, LogFiles, Recovered, Went};
+use crate::recovery::{self, CutOff, End, LogFiles, Recovered, Went};
 use crate::resume::Resume;
 use crate::segment::{SCAN_STRETCH, Walk};
 use crate::store::Store;
@@ -47,20 +47,6 @@ const FILE_BYTES_MAX: u64 = 128 << 20;
 
 /// How long a cut waits for the write pool. The thread `commit` writes without a pause.
 const POOL_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Messages that were cut off the log's end.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CutOff {
-    /// Where the log ends since.
-    pub at: LogOffset,
-    /// Where it ended before.
-    pub end: LogOffset,
-    /// How many messages were cut off, by topic.
-    pub topics: BTreeMap<String, u64>,
-    /// The folder with a copy of them, in files that are named by the log offset of their first
-    /// byte.
-    pub kept_in: PathBuf,
-}
 
 /// A cut that is not noted.
 #[derive(Debug, thiserror::Error)]

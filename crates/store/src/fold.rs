@@ -1,9 +1,11 @@
 //! What follows from a record of the log: its places in consume queues and its entries in the key index. Both are derived here
 //! and nowhere else. Pure, so that it runs on any thread.
 //!
-//! Followers take it in: recovery, a copy of the log, and `gantry store verify` by blocks (`recovery/blocks.rs`), the thread
-//! `index` record by record. An append takes a shortcut: it holds the parsed message, and tells queues and index directly
-//! ([`crate::RecordBatch`]). Builds with debug assertions hold that against what is derived here.
+//! Followers take it in: recovery, a copy of the log, and `gantry store verify` by blocks
+//! (`recovery/blocks.rs`); the thread `index`, and `gantry store verify` for keys (`look/keys.rs`),
+//! record by record. An append takes a shortcut: it holds the parsed message, and tells queues and
+//! index directly ([`crate::RecordBatch`]). Builds with debug assertions hold that against what is
+//! derived here.
 //!
 //! Timers, half messages, and delayed messages follow from the queues of their topics, so they need no follower of their own.
 
@@ -17,7 +19,7 @@ use protocol::properties::name;
 use protocol::record::{self, Corrupt, RecordView, Scanned};
 use protocol::sys_flag;
 
-pub(crate) use self::keys::{IndexKey, KEYS_OF_RECORD_MAX, TopicHash, each, has_own, hash_of, inner_with};
+pub(crate) use self::keys::{IndexKey, KEYS_OF_RECORD_MAX, KeyOf, TopicHash, each, has_own, hash_of, inner_with};
 pub use self::keys::{KeyKind, MessageKeys};
 use crate::queue_log::Unit;
 
@@ -51,7 +53,7 @@ pub(crate) trait Follower<'a> {
     fn place(&mut self, _: QueuePlace<'a>) {}
 
     /// Takes the record's next entry in the key index.
-    fn key(&mut self, _: IndexKey) {}
+    fn key(&mut self, _: IndexKey, _: KeyOf) {}
 }
 
 /// The settings that what follows from a record depends on.
@@ -70,7 +72,7 @@ impl Fold<'_> {
             self.places(record).for_each(|place| follower.place(place));
         }
         if F::TAKES_KEYS {
-            keys::entries_of(record, |key| follower.key(key));
+            keys::entries_of(record, |key, of| follower.key(key, of));
         }
     }
 

@@ -14,7 +14,6 @@ use protocol::{LogOffset, names};
 use crate::deleted::Deleted;
 use crate::error::{NotWritable, StoreError};
 use crate::fold::{Fold, QueuePlace, says, whole_at};
-pub(crate) use crate::mending::Mending;
 use crate::queue_log::{ConsumeQueue, Span, Unit, UnitsRead};
 use crate::store::Store;
 

@@ -14,8 +14,7 @@ use crate::governor::Governor;
 use crate::mend::{Mend, leads_to};
 use crate::queue_log::{ConsumeQueue, Span, SpansRead, Unit, UnitsRead};
 use crate::recovery::whole_record_after;
-pub(crate) use crate::segment::SCAN_STRETCH;
-use crate::segment::{LogSlice, Segment, Walk};
+use crate::segment::{LogSlice, SCAN_STRETCH, Segment, Walk};
 use crate::store::Store;
 use crate::stretch::{Copies, Stretch, Wish};
 

@@ -8,7 +8,6 @@ use protocol::LogOffset;
 use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
 
-pub(crate) use crate::damaged::Damaged;
 use crate::queue_log::ConsumeQueue;
 use crate::store::Store;
 

@@ -147,8 +147,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         index: setup.has_index.then(|| IndexOptions { dir: dir.path().join("index"), slots: 1000, entries: 10_000 }),
         ..StoreOptions::at(dir.path())
     };
-    let env =
-        StoreEnv { clock: clock.clone(), random: random.clone(), disk: Arc::new(setup.device), ..StoreEnv::real() };
+    let env = StoreEnv { clock: clock.clone(), random: random.clone(), disk: setup.device.disk(), ..StoreEnv::real() };
     let (store, _) = Store::open(options, env).unwrap();
     let advertised = "127.0.0.1:10911".parse().unwrap();
     let name_servers = setup.name_servers.clone();

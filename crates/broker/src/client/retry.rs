@@ -180,7 +180,7 @@ impl GivenBack {
                 ),
             ));
         }
-        let mut draft = view.to_draft();
+        let mut draft = append::again(&view);
         draft.topic = if level > 0 { names::SCHEDULE_TOPIC } else { topic.name() };
         draft.queue_id = if level > 0 { level - 1 } else { queue_id as i32 };
         draft.store_host = broker.advertised;

@@ -485,7 +485,7 @@ impl Delivery {
         };
         let lane = lane.inspect_err(|error| tracing::error!(topic, queue_id, %error, "queue cannot be opened")).ok()?;
         // The properties stay as they are, DELAY and REAL_TOPIC included: consumers of Apache see them too.
-        let mut draft = view.to_draft();
+        let mut draft = append::again(view);
         draft.topic = topic;
         draft.queue_id = queue_id as i32;
         draft.prepared_offset = !(at.0 as i64);
@@ -544,7 +544,7 @@ impl Delivery {
             // Once: each message that waits meanwhile would make it longer.
             let until = broker.clock.elapsed().saturating_add(late::AWAY);
             self.away.entry(led.leader.clone()).or_insert(until);
-            let mut draft = view.to_draft();
+            let mut draft = append::again(&view);
             draft.prepared_offset = !(at.0 as i64);
             late::waiting(&broker, &mut draft, late::LATER).map(|(lane, tags)| {
                 append::push(&mut self.batch, &lane, tags, &draft);

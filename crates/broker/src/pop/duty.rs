@@ -28,7 +28,7 @@ use crate::unreadable::{Tries, WaitsFor};
 use crate::waiting::fetch;
 use crate::waiting::hold::Lane;
 use crate::wall_time::{self, Steps};
-use crate::write::{light, send_properties};
+use crate::write::{append, light, send_properties};
 
 /// Messages given back under one lock of the log.
 const BATCH_MAX: usize = 512;
@@ -312,7 +312,7 @@ impl Revival {
         if view.property(ORIGIN_GROUP).is_none() {
             add(ORIGIN_GROUP, group);
         }
-        let mut draft = view.to_draft();
+        let mut draft = append::again(view);
         draft.topic = retry.name();
         draft.queue_id = 0;
         draft.store_host = broker.advertised;

@@ -700,7 +700,7 @@ impl Task {
         if entry.kind == TimerAction::Deliver && self.is_taken_back(entry.slot, topic, &view) {
             return None;
         }
-        let mut draft = view.to_draft();
+        let mut draft = append::again(&view);
         draft.prepared_offset = !(entry.at as i64);
         let lane = if entry.kind == TimerAction::Roll {
             self.timers.topic.lane(&self.broker.store, 0)

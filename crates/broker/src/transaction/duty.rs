@@ -352,7 +352,7 @@ async fn give_up(broker: &Broker, open: Open, half: &RecordView<'_>) -> Result<(
     if !transactions.ledger.lock().claim(open.offset) {
         return Ok(());
     }
-    let mut draft = half.to_draft();
+    let mut draft = append::again(half);
     draft.topic = names::TRANS_CHECK_MAX_TIME_TOPIC;
     draft.queue_id = 0;
     draft.prepared_offset = 0;

@@ -349,7 +349,7 @@ fn gather_again(
     }
     let properties = given_up.properties();
     let stage = broker.stage_again(properties::get(&properties, name::REAL_TOPIC).unwrap_or_default(), &properties);
-    let mut draft = given_up.to_draft();
+    let mut draft = append::again(given_up);
     draft.topic = names::TRANS_HALF_TOPIC;
     draft.queue_id = 0;
     draft.store_host = broker.advertised;

@@ -15,7 +15,8 @@ use config::BrokerSettings;
 use net::{Outgoing, ReplyTo};
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
-use protocol::record::RecordDraft;
+use protocol::record::{RecordDraft, RecordView};
+use protocol::sys_flag;
 use store::{AppendError, ConsumeQueue, MessageKeys, NotWritable, RecordBatch, Stage, TagsCode};
 use tokio::time::timeout;
 
@@ -221,6 +222,17 @@ fn check_landed(batch: &RecordBatch) -> Result<(), Refusal> {
         ResponseCode::SystemError,
         format!("the message is not stored: {found} of {expected} records of its batch were appended"),
     ))
+}
+
+/// A stored message that is stored once more. A queue has led to it, and one leads to the new
+/// record. So the new record is neither a half message of a broker before 4.3 nor one that was
+/// rolled back, which stand in no queue, whatever the old record's `sysFlag` says.
+pub(crate) fn again<'a>(stored: &RecordView<'a>) -> RecordDraft<'a> {
+    let mut draft = stored.to_draft();
+    if sys_flag::transaction(draft.sys_flag) != sys_flag::TRANSACTION_COMMIT {
+        draft.sys_flag = sys_flag::with_transaction(draft.sys_flag, sys_flag::TRANSACTION_NONE);
+    }
+    draft
 }
 
 /// Encodes a record into a batch. Its parts were checked against their limits by whoever made the

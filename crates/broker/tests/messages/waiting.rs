@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use protocol::record::at::SYS_FLAG;
 use protocol::request::{PullMessage, SendMessage};
 use tokio::time::{Instant, timeout};
 
@@ -160,6 +161,40 @@ async fn a_delayed_message_whose_unit_has_the_address_of_an_extension_waits_all_
     let waited: Vec<_> =
         came.iter().map(|message| (message.body.as_str(), message.store_timestamp - STANDS_AT)).collect();
     assert_eq!(waited, [("sooner", 1000), ("later", 5000)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waited_with_the_bits_of_a_transaction_stands_in_its_queue_also_when_that_is_built_from_the_log() {
+    let (setup, hand) = Setup { levels: "5s", ..Setup::default() }.standing();
+    let running = start(setup.clone()).await;
+    for (queue_id, wait) in [(0, ("DELAY", "1")), (1, ("DELAY", "1")), (2, ("TIMER_DELAY_SEC", "5"))] {
+        running.put("Orders", queue_id, &properties(&[wait]), "waited").await;
+    }
+    crate::timers::until_waiting(&running, 1).await;
+    let delayed = running.all("SCHEDULE_TOPIC_XXXX", 0).await;
+    let timer = running.all("rmq_sys_wheel_timer", 0).await;
+    let places: Vec<u64> = delayed.iter().chain(&timer).map(|message| message.log_offset).collect();
+    assert_eq!(places.len(), 3);
+    let dir = running.stop().await;
+    // A half message of a broker before 4.3, and one that was rolled back.
+    let log = dir.path().join("commitlog/00000000000000000000");
+    let mut bytes = std::fs::read(&log).unwrap();
+    for (at, bits) in places.iter().zip([0x4, 0xc, 0xc]) {
+        bytes[*at as usize + SYS_FLAG + 3] |= bits;
+    }
+    std::fs::write(&log, bytes).unwrap();
+
+    let running = start_on(setup.clone(), dir).await;
+    hand.advance(Duration::from_secs(6));
+    for queue_id in 0..3 {
+        assert_eq!(running.wait_for("Orders", queue_id, 1).await[0].body, "waited");
+    }
+    let dir = running.stop().await;
+    std::fs::remove_dir_all(dir.path().join("consumequeue/Orders")).unwrap();
+    let running = start_on(setup, dir).await;
+    for queue_id in 0..3 {
+        assert_eq!(running.wait_for("Orders", queue_id, 1).await[0].body, "waited");
+    }
 }
 
 /// As behind a time in which the machine was suspended.

@@ -64,7 +64,7 @@ fn a_sync_that_was_wanted_when_the_disk_refused_a_write_comes_with_the_one_that_
     let dir = tempfile::tempdir().unwrap();
     let device = Device::default();
     let slow = JournalOptions { sync: JournalSync::Every(HOUR), bundle_delay: HOUR, ..options() };
-    let journal = Journal::open(dir.path(), slow, Clock::real(), Arc::new(device.clone())).unwrap();
+    let journal = Journal::open(dir.path(), slow, Clock::real(), device.disk()).unwrap();
     device.be_full(true);
     let last = put(&journal, 10);
     std::thread::scope(|scope| {
@@ -106,7 +106,7 @@ fn what_was_put_before_changes_have_to_be_on_the_device_is_there_soon_after() {
         let dir = tempfile::tempdir().unwrap();
         let device = Device::default();
         let late = JournalOptions { sync: JournalSync::Every(HOUR), room_bytes, ..options() };
-        let journal = Journal::open(dir.path(), late, Clock::real(), Arc::new(device.clone())).unwrap();
+        let journal = Journal::open(dir.path(), late, Clock::real(), device.disk()).unwrap();
         for n in 0..10 {
             wait(&journal, journal.put(TABLE, &[n], b"v"));
         }
@@ -224,7 +224,7 @@ fn snapshots_that_fail_are_tried_again_with_growing_pauses() {
         maintenance_percent: 100,
         ..options()
     };
-    let journal = Journal::open(dir.path(), eager, clock, Arc::new(device.clone())).unwrap();
+    let journal = Journal::open(dir.path(), eager, clock, device.disk()).unwrap();
     // When the device has what was put, the thread has looked whether a snapshot is due.
     let look = || {
         let position = journal.put(TABLE, b"key", &[7; 1000]);
@@ -265,7 +265,7 @@ fn snapshots_that_fail_are_tried_again_with_growing_pauses() {
 fn a_folder_that_cannot_be_opened_now_puts_a_snapshot_off_and_the_journal_goes_on_in_its_file() {
     let dir = tempfile::tempdir().unwrap();
     let device = Device::default();
-    let journal = Journal::open(dir.path(), options(), Clock::real(), Arc::new(device.clone())).unwrap();
+    let journal = Journal::open(dir.path(), options(), Clock::real(), device.disk()).unwrap();
     wait(&journal, journal.put(TABLE, b"a", b"1"));
     device.refuse_folders();
     journal.snapshot();
@@ -280,7 +280,7 @@ fn a_folder_that_cannot_be_opened_now_puts_a_snapshot_off_and_the_journal_goes_o
 fn a_snapshot_is_synced_once_however_large_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let device = Device::default();
-    let journal = Journal::open(dir.path(), options(), Clock::real(), Arc::new(device.clone())).unwrap();
+    let journal = Journal::open(dir.path(), options(), Clock::real(), device.disk()).unwrap();
     for key in 0..24 {
         wait(&journal, journal.put(TABLE, &[key], &vec![key; 1 << 20]));
     }

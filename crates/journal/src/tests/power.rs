@@ -129,7 +129,7 @@ fn a_loss_of_power_at_any_step_of_a_snapshot_keeps_what_the_device_has_confirmed
     let dir = tempfile::tempdir().unwrap();
     let device = Device::default();
     let late = JournalOptions { sync: JournalSync::Every(Duration::from_secs(3_600)), ..options() };
-    let journal = Journal::open(dir.path(), late, Clock::real(), Arc::new(device.clone())).unwrap();
+    let journal = Journal::open(dir.path(), late, Clock::real(), device.disk()).unwrap();
     for round in 1..=3u8 {
         let mut last = 0;
         for n in 0..20 {

@@ -24,7 +24,7 @@ fn with_a_sync_for_each_change_none_counts_before_it() {
     let dir = tempfile::tempdir().unwrap();
     let device = Device::default();
     let safe = JournalOptions { sync: JournalSync::Always, ..options() };
-    let journal = Journal::open(dir.path(), safe.clone(), Clock::real(), Arc::new(device.clone())).unwrap();
+    let journal = Journal::open(dir.path(), safe.clone(), Clock::real(), device.disk()).unwrap();
     let check = || {
         std::thread::scope(|scope| {
             for thread in 0..4u8 {
@@ -59,7 +59,7 @@ fn what_was_copied_is_synced_in_time_and_a_loss_of_power_leaves_no_broken_start(
     let dir = tempfile::tempdir().unwrap();
     let device = Device::default();
     let soon = JournalOptions { sync: JournalSync::Every(Duration::from_millis(10)), ..options() };
-    let journal = Journal::open(dir.path(), soon, Clock::real(), Arc::new(device.clone())).unwrap();
+    let journal = Journal::open(dir.path(), soon, Clock::real(), device.disk()).unwrap();
     put_until_copied(&journal);
     let copied = journal.put(TABLE, b"copied", b"");
     until(|| journal.shared.synced.get() >= copied);
@@ -79,7 +79,7 @@ fn what_was_copied_is_synced_in_time_and_a_loss_of_power_leaves_no_broken_start(
 fn a_device_that_becomes_full_while_there_is_room_ahead_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let device = Device::default();
-    let journal = Journal::open(dir.path(), options(), Clock::real(), Arc::new(device.clone())).unwrap();
+    let journal = Journal::open(dir.path(), options(), Clock::real(), device.disk()).unwrap();
     put_until_copied(&journal);
     device.be_full(true);
     let mut last = 0u64;

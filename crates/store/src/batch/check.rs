@@ -8,7 +8,7 @@ use protocol::names::SCHEDULE_TOPIC;
 use protocol::properties::name;
 
 use super::{BatchEntry, Landed, RecordBatch, TagsCode};
-use crate::fold::{Fold, Follower, IndexKey, QueuePlace, whole_at};
+use crate::fold::{Fold, Follower, IndexKey, KeyOf, QueuePlace, whole_at};
 use crate::queue_log::{ConsumeQueue, Span, Unit};
 
 impl RecordBatch {
@@ -89,7 +89,7 @@ impl Follower<'_> for Said<'_> {
         self.compare(said, follows, "a place");
     }
 
-    fn key(&mut self, key: IndexKey) {
+    fn key(&mut self, key: IndexKey, _: KeyOf) {
         if let Some(hash) = self.hashes.and_then(|hashes| hashes.get(self.keys)) {
             let said = IndexKey { hash: *hash, at: self.landed.at.0, store_timestamp: self.landed.store_timestamp };
             self.compare(said, key, "a key");

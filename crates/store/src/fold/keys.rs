@@ -47,23 +47,36 @@ pub(crate) struct IndexKey {
     pub store_timestamp: i64,
 }
 
+/// What a key is of. Brokers differ in which they put into the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyOf {
+    /// The record: its keys, or its unique id. All brokers put it.
+    Record,
+    /// The record: its tag. Apache's put it from 5.4 on.
+    Tag,
+    /// A message in a record that is a batch. Only Gantry puts it.
+    Inner,
+}
+
 /// Shows the entries of a record in the key index: those of its own keys, then those of its inner messages.
-pub(super) fn entries_of(record: &RecordView<'_>, mut visit: impl FnMut(IndexKey)) {
+pub(super) fn entries_of(record: &RecordView<'_>, mut visit: impl FnMut(IndexKey, KeyOf)) {
     if is_rolled_back(record) {
         return;
     }
     let (topic, at, store_timestamp) = (TopicHash::of(record.topic()), record.log_offset(), record.store_timestamp());
     let mut left = KEYS_OF_RECORD_MAX;
-    let mut visit = |kind: KeyKind, key: &str| {
+    let mut visit = |kind: KeyKind, key: &str, of: KeyOf| {
         if left > 0 {
             left -= 1;
-            visit(IndexKey { hash: topic.of_key(kind, key), at, store_timestamp });
+            visit(IndexKey { hash: topic.of_key(kind, key), at, store_timestamp }, of);
         }
     };
-    own(record.properties_bytes(), &mut visit);
+    own(record.properties_bytes(), &mut |kind, key| {
+        visit(kind, key, if kind == KeyKind::Tag { KeyOf::Tag } else { KeyOf::Record });
+    });
     let Some(body) = unpacked(record) else { return };
     for inner in inner(record, &body) {
-        own(inner.properties.as_bytes(), &mut visit);
+        own(inner.properties.as_bytes(), &mut |kind, key| visit(kind, key, KeyOf::Inner));
     }
 }
 

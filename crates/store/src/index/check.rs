@@ -8,7 +8,7 @@ use disk::DiskFile;
 use super::file::{ENTRY_BYTES, Header, IndexEntry, SLOT_BYTES, Shape};
 
 /// Entries read at once, some 250 KiB.
-const ENTRIES_AT_ONCE: u32 = 12_800;
+pub(crate) const ENTRIES_AT_ONCE: u32 = 12_800;
 /// Slots read at once, as many bytes.
 const SLOTS_AT_ONCE: u32 = 64_000;
 const _: () = assert!(ENTRIES_AT_ONCE as u64 * ENTRY_BYTES == SLOTS_AT_ONCE as u64 * SLOT_BYTES);

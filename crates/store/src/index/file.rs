@@ -22,7 +22,7 @@ use crate::fold::IndexKey;
 
 const HEADER_BYTES: u64 = 40;
 pub(super) const SLOT_BYTES: u64 = 4;
-pub(super) const ENTRY_BYTES: u64 = 20;
+pub(crate) const ENTRY_BYTES: u64 = 20;
 /// Slots are read and written by this many bytes, the system's page on most machines.
 const PAGE_BYTES: u64 = 4096;
 /// Slots that are looked through at once after a crash.
@@ -48,7 +48,7 @@ impl Shape {
         HEADER_BYTES + SLOT_BYTES * u64::from(slot)
     }
 
-    pub(super) fn entry_at(&self, number: u32) -> u64 {
+    pub fn entry_at(&self, number: u32) -> u64 {
         Shape::slot_at(self.slots) + ENTRY_BYTES * u64::from(number)
     }
 }
@@ -102,7 +102,7 @@ fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 
 /// An entry that a query came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct IndexEntry {
+pub(crate) struct IndexEntry {
     pub hash: u32,
     pub at: u64,
     seconds: i32,

@@ -10,7 +10,7 @@ use super::ahead::Ahead;
 use super::files::KeyIndex;
 use crate::commit_log::CommitLog;
 use crate::error::StoreError;
-use crate::fold::{Follower, IndexKey};
+use crate::fold::{Follower, IndexKey, KeyOf};
 use crate::read::walk;
 use crate::store::Shared;
 
@@ -233,7 +233,7 @@ impl Gathered {
 impl Follower<'_> for Vec<IndexKey> {
     const TAKES_KEYS: bool = true;
 
-    fn key(&mut self, key: IndexKey) {
+    fn key(&mut self, key: IndexKey, _: KeyOf) {
         self.push(key);
     }
 }

@@ -12,8 +12,8 @@ mod follow;
 pub(crate) mod query;
 
 pub(crate) use self::ahead::{Ahead, Hasher};
-pub(crate) use self::check::check_chains;
-pub(crate) use self::file::{Header, Shape};
+pub(crate) use self::check::{ENTRIES_AT_ONCE, check_chains};
+pub(crate) use self::file::{ENTRY_BYTES, Header, IndexEntry, Shape};
 pub use self::files::IndexOptions;
 pub(crate) use self::files::{KeyIndex, LogNow, is_index_file};
 pub(crate) use self::follow::{finish, run};

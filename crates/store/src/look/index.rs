@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use disk::{Disk, OpenHow};
 
-use super::Finding;
+use super::finding::Finding;
 use crate::error::StoreError;
 use crate::index::{Header, IndexOptions, Shape, check_chains, is_index_file};
 use crate::options::StoreOptions;
 
-const EFFECT: &str = "messages that it should lead to are not found by key; nothing else";
+pub(super) const EFFECT: &str = "messages that it should lead to are not found by key; nothing else";
 /// Keys and slots of one file that are named; further ones are counted only.
-const NAMED: u64 = 3;
-const REMEDY: &str = "gantry store repair --index builds the index again from the log";
+pub(super) const NAMED: u64 = 3;
+pub(super) const REMEDY: &str = "gantry store repair --index builds the index again from the log";
 
 /// A file of the key index, as its head says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +62,12 @@ pub(super) fn survey(options: &StoreOptions, disk: &dyn Disk) -> Result<Vec<Inde
     Ok(found)
 }
 
+/// How large the files are; none if there is no index.
+pub(super) fn shape_of(options: &StoreOptions) -> Option<Shape> {
+    let IndexOptions { slots, entries, .. } = options.index.as_ref()?;
+    Some(Shape { slots: (*slots).max(1), entries: (*entries).max(2) })
+}
+
 /// Whether the heads are plausible, and whether each key is where a look for it comes by. Records
 /// are not read for it.
 pub(super) fn verify(
@@ -70,8 +76,7 @@ pub(super) fn verify(
     log_end: u64,
     tell: &mut dyn FnMut(Finding),
 ) -> Result<u64, StoreError> {
-    let Some(IndexOptions { slots, entries, .. }) = options.index else { return Ok(0) };
-    let shape = Shape { slots: slots.max(1), entries: entries.max(2) };
+    let Some(shape) = shape_of(options) else { return Ok(0) };
     let mut keys = 0;
     for file in survey(options, disk)? {
         keys += u64::from(file.keys);

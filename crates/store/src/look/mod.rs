@@ -4,9 +4,12 @@
 //! Nothing here writes. Files are opened to be read, the log is mapped read-only, and code of the start that mends what it finds runs on a
 //! file system that leaves it undone. Memory is bounded: the log is read a block at a time, and pages behind are let go.
 
+mod finding;
 mod index;
+mod keys;
 mod log;
 mod offsets;
+mod opened;
 mod records;
 mod survey;
 mod timers;
@@ -14,84 +17,12 @@ mod times;
 mod units;
 mod verify;
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use disk::{Disk, Unchanged};
-
+pub use finding::Finding;
 pub use index::IndexFileSurvey;
 pub use log::LogSurvey;
 pub use offsets::{Committed, KnownTables};
+pub use opened::Look;
 pub use records::{Lost, Part};
 pub use survey::{QueueSurvey, Survey};
 pub use timers::TimerSurvey;
 pub use verify::Verified;
-
-use journal::{JournalError, JournalLook};
-
-use crate::error::StoreError;
-use crate::lock::StoreLock;
-use crate::options::StoreOptions;
-use crate::queue_log::{Loaded, QueueLogOptions, QueueLogs};
-
-/// Something that is not as it should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// The file, or the folder if a file is not there.
-    pub file: PathBuf,
-    /// Where in the file, in bytes.
-    pub at: Option<u64>,
-    /// What is wrong.
-    pub what: String,
-    /// What follows from it, for clients.
-    pub effect: &'static str,
-    /// What to do.
-    pub remedy: &'static str,
-}
-
-/// A store that is looked at.
-pub struct Look {
-    options: StoreOptions,
-    disk: Arc<dyn Disk>,
-    /// Keeps brokers out as long as somebody looks; none where there is no lock file, or where a broker may run.
-    _lock: Option<StoreLock>,
-}
-
-impl Look {
-    /// Looks at a store that no broker has open, and keeps brokers out meanwhile. [`StoreError::Locked`] if one has it open.
-    pub fn stopped(options: StoreOptions) -> Result<Look, StoreError> {
-        let lock = StoreLock::keep_out_others(&options.root)?;
-        Ok(Look { options, disk: Arc::new(Unchanged), _lock: lock })
-    }
-
-    /// Looks at a store that a broker may have open. What it has not written yet is not seen, and what one file says may be older
-    /// than what another does: good for [`Look::survey`] only.
-    pub fn running(options: StoreOptions) -> Look {
-        Look { options, disk: Arc::new(Unchanged), _lock: None }
-    }
-
-    /// Where the store is, and how it would be opened.
-    pub fn options(&self) -> &StoreOptions {
-        &self.options
-    }
-
-    /// What the journal says; none if there is none, as in a store that only Apache had.
-    pub fn journal(&self) -> Result<Option<JournalLook>, JournalError> {
-        JournalLook::read(&self.options.root.join("journal"), &*self.disk)
-    }
-
-    /// Whether a start could open the consume queues.
-    pub fn queue_files(&self) -> Result<(), StoreError> {
-        self.queues().map(|_| ())
-    }
-
-    fn queues(&self) -> Result<(QueueLogs, Loaded), StoreError> {
-        let queue_options = QueueLogOptions {
-            file_bytes: self.options.queue_file_bytes,
-            batch_dir: Some(self.options.root.join("batchconsumequeue")),
-            batch_file_bytes: self.options.batch_queue_file_bytes,
-            ..QueueLogOptions::default()
-        };
-        Ok(QueueLogs::open(&self.options.queue_dir, queue_options, Arc::clone(&self.disk))?)
-    }
-}

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use protocol::names;
 
-use super::Finding;
+use super::finding::Finding;
 
 const EFFECT: &str = "the group is not given the messages that get the numbers in between";
 const REMEDY: &str = "gantry store repair, if queues lack units; else resetOffsetByTime or skipAccumulatedMessage for the group after the start. \

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use protocol::record::{self, RecordView, Scanned};
 
-use super::Look;
 use super::log::{KEPT_BYTES, Log, Stumble};
+use super::opened::Look;
 use crate::closed::Closed;
 use crate::commit_log::BLANK_BYTES;
 use crate::error::StoreError;

@@ -2,9 +2,9 @@
 
 use journal::JournalLook;
 
-use super::Look;
 use super::index::{self, IndexFileSurvey};
 use super::log::{Log, LogSurvey};
+use super::opened::Look;
 use super::timers::{self, TimerSurvey};
 use crate::checkpoint;
 use crate::closed::{Closed, fingerprint};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use disk::Disk;
 use protocol::names::TIMER_TOPIC;
 
-use super::Finding;
+use super::finding::Finding;
 use super::log::Log;
 use crate::error::StoreError;
 use crate::timer::{self, TimerMarks};

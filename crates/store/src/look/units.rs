@@ -10,8 +10,9 @@ use env::counted;
 use protocol::names::SCHEDULE_TOPIC;
 use protocol::tags;
 
+use super::finding::Finding;
 use super::log::Log;
-use super::{Finding, KnownTables};
+use super::offsets::KnownTables;
 use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::fold::{QueuePlace, says};

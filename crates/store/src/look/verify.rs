@@ -4,15 +4,22 @@ use std::path::PathBuf;
 
 use journal::{JournalError, JournalLook};
 
+use super::finding::Finding;
+use super::index;
+use super::keys::Keys;
 use super::log::{KEPT_BYTES, Log, Stumble};
+use super::offsets::KnownTables;
+use super::opened::Look;
+use super::timers;
 use super::times::Times;
 use super::units::Units;
-use super::{Finding, KnownTables, Look, index, timers};
+
 use crate::checkpoint;
 use crate::closed::Closed;
 use crate::commit_log::BLANK_BYTES;
 use crate::deleted::Deleted;
 use crate::error::StoreError;
+use crate::fold::whole_at;
 use crate::options::StoreOptions;
 use crate::queue_log::QueueError;
 use crate::recovery::{Block, whole_records};
@@ -45,9 +52,9 @@ pub struct Verified {
 }
 
 impl Look {
-    /// Reads the whole log and holds queues and timers against it, committed offsets against the
-    /// queues, heads of the index and the journal's word of a stop against its ends, and the keys
-    /// of the index against each other. Shows findings as they come, and how far the log is read,
+    /// Reads the whole log and holds queues, timers and the keys of the index against it, committed
+    /// offsets against the queues, heads of the index and the journal's word of a stop against its
+    /// ends, and the keys of the index against each other. Shows findings as they come, and how far the log is read,
     /// in bytes of all.
     pub fn verify(
         &self,
@@ -94,7 +101,8 @@ impl Look {
         }
         let deleted = journal.as_ref().map(Deleted::in_look).unwrap_or_default();
         let mut units = Units::new(&queues, &deleted, tables);
-        let end = self.read_log(&log, &mut units, &mut verified, &mut tell, progress)?;
+        let mut keys = Keys::open(&self.options, &self.disk, log.min())?;
+        let end = self.read_log(&log, &mut units, keys.as_mut(), &mut verified, &mut tell, progress)?;
         if let Some(closed) = journal.as_ref().and_then(Closed::in_look)
             && closed.end > end
             && !self.options.root.join("abort").exists()
@@ -110,6 +118,7 @@ impl Look {
             });
         }
         (verified.units, verified.of_deleted) = units.finish(&log, end, &mut tell)?;
+        keys.map_or(Ok(()), |keys| keys.finish(end, &mut tell))?;
         verified.keys = index::verify(&self.options, &*self.disk, end, &mut tell)?;
         verified.timers = timers::verify(&self.options.root, &self.disk, &log, end, &mut tell)?;
         verified.findings = findings;
@@ -184,6 +193,7 @@ impl Look {
         &self,
         log: &Log,
         units: &mut Units<'_>,
+        mut keys: Option<&mut Keys<'_>>,
         verified: &mut Verified,
         tell: &mut dyn FnMut(Finding),
         progress: &mut dyn FnMut(u64, u64),
@@ -201,6 +211,9 @@ impl Look {
             while segment.holds(at) {
                 at = whole_records(segment, at, &self.options, &mut |block| {
                     units.compare_all(block, tell)?;
+                    if let Some(keys) = &mut keys {
+                        compare_keys(segment, block, keys, tell)?;
+                    }
                     for (_, place) in &block.places {
                         let odd = times.next(place.unit.at.0, place.store_time);
                         odd.into_iter().for_each(|odd| tell_time(segment, odd, tell));
@@ -280,6 +293,22 @@ impl Look {
             }
         }
     }
+}
+
+/// The records of a block once more, for their keys.
+fn compare_keys(
+    segment: &Segment,
+    block: &Block<'_>,
+    keys: &mut Keys<'_>,
+    tell: &mut dyn FnMut(Finding),
+) -> Result<(), StoreError> {
+    let mut at = block.from;
+    while at < block.to {
+        let Some(view) = whole_at(segment.record_at(at)?, at, false) else { break };
+        keys.compare(&view, tell)?;
+        at += view.total_size() as u64;
+    }
+    Ok(())
 }
 
 /// A record lies at that log offset whose store time is of another day than those on either side.

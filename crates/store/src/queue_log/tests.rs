@@ -1,7 +1,9 @@
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use disk::faults::{Call, Fault, FaultDisk, Files, How};
 use disk::{DiskFile, OpenHow, RealDisk};
 use proptest::prelude::*;
 
@@ -522,49 +524,21 @@ fn files_of_a_deleted_topic_stay_until_the_journal_holds_the_deletion_and_nobody
     assert_eq!(units(&logs.get("t", 0).unwrap(), 0, 10), [unit(20)]);
 }
 
-/// A device that cannot remove, or cannot sync, or a machine that cannot open for a sync.
-#[derive(Debug, Default)]
-struct Broken {
-    cannot_remove: AtomicBool,
-    cannot_sync: AtomicBool,
-    cannot_open: AtomicBool,
-}
-
-impl Broken {
-    fn check(flag: &AtomicBool) -> std::io::Result<()> {
-        if flag.load(Ordering::Relaxed) { Err(std::io::Error::other("broken")) } else { Ok(()) }
-    }
-}
-
-impl disk::DiskLayer for Broken {
-    fn inner(&self) -> &dyn Disk {
-        &RealDisk
-    }
-    fn remove_tree(&self, dir: &Path) -> std::io::Result<()> {
-        Broken::check(&self.cannot_remove)?;
-        RealDisk.remove_tree(dir)
-    }
-    fn sync_dir(&self, dir: &Path) -> std::io::Result<()> {
-        Broken::check(&self.cannot_sync)?;
-        RealDisk.sync_dir(dir)
-    }
-    fn sync_file_system(&self, dir: &Path) -> std::io::Result<()> {
-        let nowhere = dir.join("nowhere");
-        RealDisk.sync_file_system(if self.cannot_open.load(Ordering::Relaxed) { &nowhere } else { dir })
-    }
-}
+const CANNOT_REMOVE: Fault = Fault::new(&[Call::RemoveTree], Files::All, How::Fails(ErrorKind::Other));
+const CANNOT_SYNC: Fault = Fault::new(&[Call::SyncDir], Files::All, How::Fails(ErrorKind::Other));
+const CANNOT_OPEN: Fault = Fault::new(&[Call::SyncFileSystem], Files::All, How::NotBegun);
 
 #[test]
 fn a_topic_whose_files_cannot_be_removed_stays_deleted_until_they_can() {
-    let (dir, disk) = (tempfile::tempdir().unwrap(), Arc::new(Broken::default()));
-    let (logs, _) = QueueLogs::open(dir.path(), options(), Arc::clone(&disk) as Arc<dyn Disk>).unwrap();
+    let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::default());
+    let (logs, _) = QueueLogs::open(dir.path(), options(), Arc::new(disk.clone())).unwrap();
     (0..5).for_each(|n| logs.get_or_create("t", 0).push(unit(n)));
     logs.flush_all().unwrap();
-    disk.cannot_remove.store(true, Ordering::Relaxed);
+    disk.set(CANNOT_REMOVE, true);
     logs.delete_topic("t", || Some(((), 0)));
     logs.get_or_create("t", 0).push(unit(20));
     assert!(logs.remove_deleted().is_err() && logs.flush_all().is_err());
-    disk.cannot_remove.store(false, Ordering::Relaxed);
+    disk.set(CANNOT_REMOVE, false);
     logs.sync_all().unwrap();
     let (logs, _) = open(dir.path());
     assert_eq!(units(&logs.get("t", 0).unwrap(), 0, 10), [unit(20)]);
@@ -572,33 +546,33 @@ fn a_topic_whose_files_cannot_be_removed_stays_deleted_until_they_can() {
 
 #[test]
 fn a_sync_that_failed_is_not_tried_again_but_told() {
-    let (dir, disk) = (tempfile::tempdir().unwrap(), Arc::new(Broken::default()));
-    let (logs, _) = QueueLogs::open(dir.path(), options(), Arc::clone(&disk) as Arc<dyn Disk>).unwrap();
+    let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::default());
+    let (logs, _) = QueueLogs::open(dir.path(), options(), Arc::new(disk.clone())).unwrap();
     logs.get_or_create("t", 0).push(unit(0));
-    disk.cannot_sync.store(true, Ordering::Relaxed);
+    disk.set(CANNOT_SYNC, true);
     let failed = logs.sync_all().unwrap_err();
     assert!(matches!(failed, QueueError::Unsure { .. }), "{failed}");
 }
 
 #[test]
 fn a_sync_that_was_not_begun_is_tried_again_for_all_that_it_was_for() {
-    let (dir, disk) = (tempfile::tempdir().unwrap(), Arc::new(Broken::default()));
-    let (logs, _) = QueueLogs::open(dir.path(), options(), Arc::clone(&disk) as Arc<dyn Disk>).unwrap();
+    let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::default());
+    let (logs, _) = QueueLogs::open(dir.path(), options(), Arc::new(disk.clone())).unwrap();
     (0..256).for_each(|id| logs.get_or_create("t", id).push(unit(u64::from(id))));
-    disk.cannot_open.store(true, Ordering::Relaxed);
+    disk.set(CANNOT_OPEN, true);
     for _ in 0..2 {
         let failed = logs.sync_all().unwrap_err();
         assert!(matches!(failed, QueueError::Disk { doing: "open", .. }), "{failed}");
     }
-    disk.cannot_open.store(false, Ordering::Relaxed);
+    disk.set(CANNOT_OPEN, false);
     assert!(logs.sync_all().unwrap(), "the whole file system is still due");
     assert!(!logs.sync_all().unwrap(), "nothing is left");
 }
 
 #[test]
 fn only_very_many_files_are_synced_with_the_whole_file_system() {
-    let (dir, disk) = (tempfile::tempdir().unwrap(), Arc::new(Broken::default()));
-    let (logs, _) = QueueLogs::open(dir.path(), options(), Arc::clone(&disk) as Arc<dyn Disk>).unwrap();
+    let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::default());
+    let (logs, _) = QueueLogs::open(dir.path(), options(), Arc::new(disk.clone())).unwrap();
     let push = |queues: u32| (0..queues).for_each(|id| logs.get_or_create("t", id).push(unit(u64::from(id))));
     // Each has a file and a folder that are new.
     push(128);

@@ -6,12 +6,13 @@ use disk::Disk;
 use protocol::LogOffset;
 use protocol::record::Scanned;
 
+use super::before::Before;
 use super::blocks::{self, Block};
 use super::damage::{bruised_record, set_aside, whole_record_after};
 use super::files::LogFiles;
+use super::found::Recovered;
 use super::gap::{self, why_not};
 use super::rebuild::{KnownUnits, Rebuild, Suspects};
-use super::{Before, Recovered};
 use crate::checkpoint::Marks;
 use crate::commit_log::BLANK_BYTES;
 use crate::deleted::Deleted;

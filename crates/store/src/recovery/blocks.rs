@@ -19,8 +19,7 @@ use super::damage::{MAGIC, MAGIC_AT};
 use crate::error::StoreError;
 use crate::fold::{Fold, Follower, QueuePlace, whole_at};
 use crate::options::StoreOptions;
-use crate::read::SCAN_STRETCH;
-use crate::segment::{Segment, Walk};
+use crate::segment::{SCAN_STRETCH, Segment, Walk};
 
 /// Places that one block may have, 4.5 MiB of them: more than 4 MiB of the shortest records. Records that stand in a thousand light
 /// queues each have more; their block is read in parts, by the thread that applies it.
@@ -41,7 +40,7 @@ pub(crate) struct Block<'a> {
     /// Store time of the last record.
     pub last_timestamp: i64,
     /// Where the first record begins.
-    from: u64,
+    pub from: u64,
     /// Where the last record ends.
     pub to: u64,
 }

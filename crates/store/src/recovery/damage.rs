@@ -6,8 +6,8 @@ use std::sync::Arc;
 use disk::{Disk, OpenHow};
 use protocol::record::{self, Scanned};
 
-use super::Recovered;
 use super::files::LogFiles;
+use super::found::Recovered;
 use crate::error::StoreError;
 use crate::governor::ColdPages;
 use crate::options::StoreOptions;

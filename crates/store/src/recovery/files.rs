@@ -7,7 +7,7 @@ use std::sync::Arc;
 use disk::{Disk, OpenHow};
 use protocol::record::RecordView;
 
-use super::Recovered;
+use super::found::Recovered;
 use crate::error::StoreError;
 use crate::fold::whole_at;
 use crate::governor::ColdPages;

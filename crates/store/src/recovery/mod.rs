@@ -3,14 +3,15 @@
 //! Nothing found here is trusted and nothing is mended in silence: each repair is a sentence in [`Recovered`].
 
 mod again;
+mod before;
 mod blocks;
 mod damage;
 mod files;
+mod found;
 mod gap;
 mod rebuild;
 mod unfinished;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use disk::Disk;
@@ -18,40 +19,24 @@ use env::counted;
 use protocol::record::{self, Scanned};
 
 use crate::checkpoint::Marks;
-use crate::closed::{Closed, fingerprint};
-use crate::cut::CutOff;
+use crate::closed::fingerprint;
 use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::fold::whole_at;
 use crate::governor::ColdPages;
 use crate::options::{FlushMode, StoreOptions};
-use crate::queue_log::{ConsumeQueue, QueueLogs, Span};
+use crate::queue_log::QueueLogs;
 use crate::resume::Mark;
 use crate::segment::Segment;
 use again::read_again;
+pub(crate) use before::Before;
 pub(crate) use blocks::{Block, Parser, whole_records};
 pub(crate) use damage::{bruised_record, cut, set_aside, whole_record_after};
 pub(crate) use files::{LogFiles, Went, open_segments};
+pub use found::{CutOff, Recovered};
 pub(crate) use gap::{follows, why_not};
 pub(crate) use rebuild::{KnownUnits, Rebuild};
 pub(crate) use unfinished::Unfinished;
-
-/// What opening a store found and mended.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
-    /// The last process did not close it.
-    pub was_abnormal: bool,
-    /// Records read again.
-    pub records_scanned: u64,
-    /// Units that the consume queues lacked.
-    pub units_added: u64,
-    /// What was mended or looks strange, a sentence each.
-    pub findings: Vec<String>,
-    /// What is wrong still, a sentence each.
-    pub not_mended: Vec<String>,
-    /// What was cut off, if the last process asked for that.
-    pub cut_off: Option<CutOff>,
-}
 
 /// Where reading again has to begin, at a record.
 ///
@@ -159,29 +144,6 @@ pub(crate) struct End {
     pub noted: Option<Mark>,
     /// Bytes of log and queues that were written again after a failed sync.
     pub written_again: u64,
-}
-
-/// What was known before the log is looked at.
-#[derive(Clone, Copy)]
-pub(crate) struct Before<'a> {
-    /// A consume queue lost units of records from here on.
-    pub rebuild_from: Option<u64>,
-    /// The last units of consume queues.
-    pub queue_ends: &'a [(Arc<ConsumeQueue>, Span)],
-    /// The check-point.
-    pub marks: Option<&'a Marks>,
-    /// Which topics were deleted, and where.
-    pub deleted: &'a Deleted,
-    /// The topics whose records may hold batches, as far as the journal knows.
-    pub batch_topics: &'a HashSet<String>,
-    /// How we closed the store, if it was us and it was the last time that somebody did.
-    pub closed: Option<Closed>,
-    /// What the process before us, which was killed, had handed to the kernel, if the kernel has it still: it has all else that was handed over, too.
-    pub noted: Option<Mark>,
-    /// Where the next start is told that this one has not come to its end.
-    pub unfinished: Unfinished<'a>,
-    /// A sync of a process before us has failed: what no check-point vouches for is written again before it counts.
-    pub has_failed_sync: bool,
 }
 
 /// Removes what is left of the queues of deleted topics: a removal that was not finished, or not yet on the device.

@@ -3,7 +3,7 @@
 
 use disk::Disk;
 
-use super::Before;
+use super::before::Before;
 use crate::checkpoint::{Checkpoint, Marks};
 use crate::error::StoreError;
 use crate::lock::AbortFile;

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use disk::Disk;
 use proptest::prelude::*;
@@ -179,8 +178,8 @@ fn options_with(root: &Path, threads: usize, block_bytes: u64) -> StoreOptions {
 
 /// Opens it on a device that nobody waits for.
 fn open_with(options: StoreOptions) -> Result<(Arc<Store>, Recovered), StoreError> {
-    let disk = FaultyDisk::new();
-    disk.faults.skips_syncs.store(true, Ordering::SeqCst);
+    let disk = fault_disk();
+    disk.set(Fault::new(&[Call::Sync, Call::SyncDir], Files::All, How::Skipped), true);
     Store::open(options, StoreEnv { disk, ..StoreEnv::real() })
 }
 
@@ -423,13 +422,13 @@ fn a_start_that_cannot_apply_what_its_threads_read_fails_and_does_not_wait_for_t
     (0..4000).for_each(|_| log.put(&Entry { topic: 0, queue_id: 0, body: 500, kind: Kind::Message }));
     log.write(dir.path(), log.bytes.len());
     fs::write(dir.path().join("abort"), "1").unwrap();
-    let disk = FaultyDisk::new();
-    disk.faults.cannot_write_queues.store(true, Ordering::SeqCst);
+    let disk = fault_disk();
+    disk.set(QUEUES_FULL, true);
     let options = StoreOptions { queue_buffered_bytes: 10_000, ..options_with(dir.path(), 3, 10_000) };
     let env = StoreEnv { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..StoreEnv::real() };
     let refused = Store::open(options.clone(), env.clone()).map(|_| ()).unwrap_err().to_string();
     assert!(refused.contains("consumequeue"), "{refused}");
-    disk.faults.cannot_write_queues.store(false, Ordering::SeqCst);
+    disk.set(QUEUES_FULL, false);
     let (store, found) = Store::open(options, env).unwrap();
     assert_eq!((found.records_scanned, store.existing_queue(TOPIC, 0).unwrap().max_offset()), (4000, 4000));
 }

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use disk::Disk;
 use store::{Store, StoreEnv};
@@ -181,13 +180,10 @@ fn a_queue_that_lost_its_first_files_is_built_again() {
 fn what_a_start_built_again_is_on_the_device_before_anybody_relies_on_it() {
     let dir = closed(50);
     std::fs::remove_dir_all(dir.path().join("consumequeue").join(TOPIC).join("0")).unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, found) = open_on(&disk, options(dir.path()));
     assert_eq!(found.units_added, 50);
-    assert!(
-        disk.faults.synced_dirs.lock().iter().any(|dir| dir.ends_with("orders/0")),
-        "the check-point vouches for it"
-    );
+    assert!(disk.paths(&[Call::SyncDir]).iter().any(|dir| dir.ends_with("orders/0")), "the check-point vouches for it");
     drop(store);
 }
 
@@ -210,8 +206,8 @@ fn queues_that_a_start_left_half_built_are_built_whole_by_the_next_one() {
     let (before, whole) = (checkpoint(dir.path()), image(dir.path()));
     let queues = dir.path().join("consumequeue");
     std::fs::remove_dir_all(&queues).unwrap();
-    let disk = FaultyDisk::new();
-    disk.faults.cannot_write_queues.store(true, Ordering::SeqCst);
+    let disk = fault_disk();
+    disk.set(QUEUES_FULL, true);
     let env = StoreEnv { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..StoreEnv::real() };
     assert!(Store::open(options(dir.path()), env).is_err(), "it cannot write them");
     // What Apache's broker looks at, too.

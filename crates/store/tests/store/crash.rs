@@ -1,7 +1,5 @@
 //! Starts after a crash: what is found, what is mended, and what is said about it.
 
-use std::sync::atomic::Ordering;
-
 use env::TimeMs;
 use store::{FlushMode, RecordBatch, TagsCode};
 
@@ -336,26 +334,26 @@ fn a_record_with_a_path_for_a_topic_makes_no_folder() {
 #[test]
 fn what_was_found_after_a_crash_is_on_the_device_before_it_counts_as_flushed() {
     let dir = crashed(700);
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, store::StoreOptions { flush: FlushMode::Sync, ..options(dir.path()) });
     assert_eq!(store.flushed().get(), store.end().0);
     let files = store.end().0 / SEGMENT + 1;
-    assert!(disk.faults.syncs.load(Ordering::SeqCst) >= files, "every file that was read again is synced");
+    assert!(disk.count(SYNCS, &Files::All) as u64 >= files, "every file that was read again is synced");
     // The units that the last process wrote may be in the kernel only, too: the check-point may not say more.
     eventually("a check-point", || {
         let mark = std::fs::read(dir.path().join("checkpoint")).unwrap();
         i64::from_be_bytes(mark[..8].try_into().unwrap()) >= 1_700_000_000_000
     });
-    assert!(!disk.faults.synced_file_systems.lock().is_empty());
+    assert!(!disk.paths(&[Call::SyncFileSystem]).is_empty());
 }
 
 #[test]
 fn the_names_of_the_first_files_survive_a_loss_of_power() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let root = dir.path().join("store");
     let (store, _) = open_on(&disk, store::StoreOptions { segment_bytes: 4 << 20, ..options(&root) });
-    let synced = disk.faults.synced_dirs.lock().clone();
+    let synced = disk.paths(&[Call::SyncDir]);
     for needed in [dir.path(), &*root, &*root.join("commitlog")] {
         assert!(synced.iter().any(|dir| dir == needed), "{} of {synced:?}", needed.display());
     }
@@ -400,10 +398,10 @@ fn a_unit_that_changed_is_mended_from_the_log() {
 fn a_loss_of_power_right_after_a_start_does_not_look_like_a_clean_stop() {
     let dir = tempfile::tempdir().unwrap();
     open(dir.path()).0.close().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, options(dir.path()));
     assert!(dir.path().join("abort").exists());
-    assert!(disk.faults.synced_dirs.lock().iter().any(|synced| synced == dir.path()), "the name of the file `abort`");
+    assert!(disk.paths(&[Call::SyncDir]).iter().any(|synced| synced == dir.path()), "the name of the file `abort`");
     drop(store);
 }
 

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use disk::turns::Turns;
@@ -15,11 +14,11 @@ use crate::support::*;
 #[test]
 fn a_sync_store_shows_and_promises_only_what_is_flushed() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, StoreOptions { flush: FlushMode::Sync, ..options(dir.path()) });
     let first = append(&store, TOPIC, 0, b"one");
     assert!(store.confirmed().wait_until(first.end.0, deadline()));
-    disk.stall();
+    disk.set(STALLED, true);
     let second = append(&store, TOPIC, 0, b"two");
     assert_eq!(store.end(), second.end);
     assert!(store.flushed().get() < second.end.0);
@@ -35,7 +34,7 @@ fn a_sync_store_shows_and_promises_only_what_is_flushed() {
     assert_eq!(store.visible_end(&queue), 1);
     let (read, _) = crate::support::read(&store, TOPIC, 0, 50, &limits(32));
     assert_eq!((read.status, read.next), (ReadStatus::OffsetOverflowBadly, 1));
-    disk.resume();
+    disk.set(STALLED, false);
     assert!(store.flushed().wait_until(second.end.0, deadline()));
     assert!(store.is_visible(&queue, 1));
     assert!(store.flushed().wait_until(store.end().0, deadline()));
@@ -66,7 +65,7 @@ fn the_flush_thread_loses_no_wake_up() {
 fn a_flush_writes_what_was_appended_and_leaves_what_is_prepared_alone() {
     const SEGMENT: u64 = 4 << 20;
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, StoreOptions { segment_bytes: SEGMENT, ..options(dir.path()) });
     // Over the end of a segment.
     let mut end = 0;
@@ -74,8 +73,8 @@ fn a_flush_writes_what_was_appended_and_leaves_what_is_prepared_alone() {
         end = append(&store, TOPIC, 0, &[7; 30_000]).end.0;
         assert!(store.flushed().wait_until(end, deadline()));
     }
-    let synced: usize = disk.faults.mapped_syncs.lock().iter().map(|range| range.len()).sum();
-    let syncs = disk.faults.mapped_syncs.lock().len();
+    let synced: usize = disk.stretches(&[Call::SyncMapped]).iter().map(|range| range.len()).sum();
+    let syncs = disk.stretches(&[Call::SyncMapped]).len();
     assert!(synced as u64 >= end, "{synced} of {end} bytes");
     // Each may begin and end in the middle of a page.
     assert!(synced <= end as usize + syncs * 2 * 4096, "{synced} bytes for {end} in {syncs} flushes");
@@ -85,18 +84,18 @@ fn a_flush_writes_what_was_appended_and_leaves_what_is_prepared_alone() {
 #[test]
 fn one_flush_serves_everybody_who_waits() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) =
         open_on(&disk, StoreOptions { flush: FlushMode::Sync, segment_bytes: 4 << 20, ..options(dir.path()) });
-    disk.stall();
+    disk.set(STALLED, true);
     append(&store, TOPIC, 0, b"x");
     for _ in 0..500 {
         append(&store, TOPIC, 0, b"y");
     }
-    let before = disk.faults.syncs.load(Ordering::SeqCst);
-    disk.resume();
+    let before = disk.count(SYNCS, &Files::All) as u64;
+    disk.set(STALLED, false);
     assert!(store.flushed().wait_until(store.end().0, deadline()));
-    let syncs = disk.faults.syncs.load(Ordering::SeqCst) - before;
+    let syncs = disk.count(SYNCS, &Files::All) as u64 - before;
     assert!(syncs < 20, "{syncs}");
 }
 
@@ -113,8 +112,8 @@ fn an_async_store_flushes_within_its_interval_also_after_a_rest() {
 #[test]
 fn a_full_device_is_an_answer_and_writing_goes_on_by_itself() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
-    *disk.faults.allocatable.lock() = Some(3 << 20);
+    let disk = fault_disk();
+    disk.set(room_for(3 << 20), true);
     let (store, _) = open_on(&disk, StoreOptions { segment_bytes: 1 << 20, ..options(dir.path()) });
     let mut taken = 0;
     let refused = loop {
@@ -131,7 +130,7 @@ fn a_full_device_is_an_answer_and_writing_goes_on_by_itself() {
     assert!(taken > 1000);
     assert_run(&store, 0..taken);
     // Somebody makes room; nobody tells the store.
-    *disk.faults.allocatable.lock() = None;
+    disk.set(room_for(3 << 20), false);
     eventually("room", || {
         let mut batch = RecordBatch::new();
         push(&store, &mut batch, TOPIC, 0, &body(taken));
@@ -144,9 +143,9 @@ fn a_full_device_is_an_answer_and_writing_goes_on_by_itself() {
 #[test]
 fn room_that_is_gone_when_its_pages_are_made_is_an_answer_and_no_signal_to_whoever_appends() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, options(dir.path()));
-    disk.faults.loses_room.store(true, Ordering::SeqCst);
+    disk.set(LOSES_ROOM, true);
     let mut taken = 0;
     let mut batch = RecordBatch::new();
     let refused = loop {
@@ -159,7 +158,7 @@ fn room_that_is_gone_when_its_pages_are_made_is_an_answer_and_no_signal_to_whoev
         assert!(taken < 20_000);
     };
     assert!(matches!(&refused, AppendError::NotWritable(NotWritable::NoRoom { .. })), "{refused}");
-    disk.faults.loses_room.store(false, Ordering::SeqCst);
+    disk.set(LOSES_ROOM, false);
     eventually("room", || append_batch(&store, &mut batch, TimeMs(1)).is_ok());
     append_run(&store, taken + 1..taken + 300);
     assert_run(&store, 0..taken + 300);
@@ -169,8 +168,8 @@ fn room_that_is_gone_when_its_pages_are_made_is_an_answer_and_no_signal_to_whoev
 #[test]
 fn a_file_system_that_cannot_allocate_keeps_every_byte() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
-    disk.faults.cannot_allocate.store(true, Ordering::SeqCst);
+    let disk = fault_disk();
+    disk.set(NO_ROOM_AHEAD, true);
     let (store, _) = open_on(&disk, StoreOptions { segment_bytes: 4 << 20, ..options(dir.path()) });
     append_run(&store, 0..5000);
     assert_run(&store, 0..5000);
@@ -236,9 +235,9 @@ fn a_log_of_many_files_needs_few_descriptors() {
 #[test]
 fn queues_that_cannot_be_written_stop_the_log_before_they_fill_the_memory() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, StoreOptions { queue_buffered_bytes: 20 * 500, ..options(dir.path()) });
-    disk.faults.cannot_write_queues.store(true, Ordering::SeqCst);
+    disk.set(QUEUES_FULL, true);
     let mut taken = 0;
     let refused = loop {
         let mut batch = RecordBatch::new();
@@ -253,7 +252,7 @@ fn queues_that_cannot_be_written_stop_the_log_before_they_fill_the_memory() {
     assert_eq!(*path, dir.path().join("consumequeue"));
     assert!(taken >= 4000, "{taken}");
     assert!(store.close().is_err() && dir.path().join("abort").exists(), "the next start is told to look");
-    disk.faults.cannot_write_queues.store(false, Ordering::SeqCst);
+    disk.set(QUEUES_FULL, false);
     drop(store);
     let (store, found) = open(dir.path());
     assert!(found.was_abnormal);
@@ -263,27 +262,27 @@ fn queues_that_cannot_be_written_stop_the_log_before_they_fill_the_memory() {
 #[test]
 fn queues_that_can_be_written_again_let_the_log_go_on() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, StoreOptions { queue_buffered_bytes: 20 * 10, ..options(dir.path()) });
-    disk.faults.cannot_write_queues.store(true, Ordering::SeqCst);
+    disk.set(QUEUES_FULL, true);
     let mut batch = RecordBatch::new();
     eventually("a refusal", || {
         batch.clear();
         push(&store, &mut batch, TOPIC, 0, b"x");
         append_batch(&store, &mut batch, TimeMs(1)).is_err()
     });
-    disk.faults.cannot_write_queues.store(false, Ordering::SeqCst);
+    disk.set(QUEUES_FULL, false);
     eventually("an append", || append_batch(&store, &mut batch, TimeMs(1)).is_ok());
 }
 
 #[test]
 fn with_sync_flush_nothing_is_appended_where_nothing_was_ever_written() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) =
         open_on(&disk, StoreOptions { flush: FlushMode::Sync, segment_bytes: 16 << 20, ..options(dir.path()) });
     let written = || {
-        let mut ranges = disk.faults.mapped_syncs.lock().clone();
+        let mut ranges = disk.stretches(&[Call::SyncMapped]);
         ranges.sort_by_key(|range| range.start);
         ranges.iter().fold(0, |end, range| if range.start <= end { end.max(range.end) } else { end })
     };
@@ -313,14 +312,14 @@ fn a_flush_needs_no_name_of_the_file() {
 #[test]
 fn a_change_does_not_wait_for_the_sync_of_those_before_it() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, options(dir.path()));
     let journal = store.journal();
     let put = |value: u8| journal.put(journal::TableId(1), b"key", &[value]);
-    disk.stall();
+    disk.set(STALLED, true);
     let first = put(1);
     assert!(journal.written().wait_until(first, deadline()));
-    eventually("a sync", || disk.faults.waiting_syncs.load(Ordering::SeqCst) > 0);
+    eventually("a sync", || disk.waiting(&STALLED) > 0);
     // While the device stands still.
     for value in 2..10 {
         let next = put(value);
@@ -328,7 +327,7 @@ fn a_change_does_not_wait_for_the_sync_of_those_before_it() {
     }
     // The one that waits, and that of the rest.
     let syncs = journal.stats().syncs;
-    disk.resume();
+    disk.set(STALLED, false);
     eventually("the sync of the rest", || journal.stats().syncs > syncs + 1);
     store.close().unwrap();
 }
@@ -336,16 +335,15 @@ fn a_change_does_not_wait_for_the_sync_of_those_before_it() {
 #[test]
 fn units_are_written_while_the_device_takes_its_time_with_earlier_ones() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, options(dir.path()));
-    disk.faults.stalls_queues_only.store(true, Ordering::SeqCst);
-    disk.stall();
+    disk.set(QUEUES_STALLED, true);
     append_run(&store, 0..10);
-    eventually("a sync of the queue", || disk.faults.waiting_syncs.load(Ordering::SeqCst) > 0);
+    eventually("a sync of the queue", || disk.waiting(&QUEUES_STALLED) > 0);
     append_run(&store, 10..50);
     let file = queue_file(dir.path(), TOPIC, 0, 0);
     eventually("the units in their file", || std::fs::read(&file).unwrap()[49 * 20..50 * 20] != [0; 20]);
-    disk.resume();
+    disk.set(QUEUES_STALLED, false);
     store.close().unwrap();
 }
 
@@ -353,7 +351,7 @@ fn units_are_written_while_the_device_takes_its_time_with_earlier_ones() {
 fn units_in_memory_have_a_bound_whatever_keeps_them_there() {
     let dir = tempfile::tempdir().unwrap();
     let options = StoreOptions { queue_buffered_bytes: 20, ..options(dir.path()) };
-    let (store, _) = open_on(&FaultyDisk::new(), options);
+    let (store, _) = open_on(&fault_disk(), options);
     let mut batch = RecordBatch::new();
     for _ in 0..100 {
         push(&store, &mut batch, TOPIC, 0, b"x");
@@ -410,9 +408,11 @@ fn ends_with_lost_writes(root: &Path, folder: &str) -> (bool, [Option<Vec<u8>>; 
     let turns = Turns::new(clock.clone(), Random::seeded(1));
     let _in_charge = turns.enter();
     turns.begin_process(|| {});
-    let disk = FaultyDisk::new();
-    *disk.faults.own_device.lock() = Some(root.join("batchconsumequeue"));
-    *disk.faults.lost_writes_of.lock() = Some(root.join(folder));
+    let disk = fault_disk();
+    disk.set(own_device(root.join("batchconsumequeue")), true);
+    let lost = Fault::new(&[Call::SyncFileSystem], Files::Is(root.join(folder)), How::Breaks);
+    // As the kernel does, it says so to the first who asks, and to nobody else.
+    disk.set(lost.once(), true);
     let checkpoint = || std::fs::read(root.join("checkpoint")).ok();
     let before = checkpoint();
     let env =
@@ -447,9 +447,9 @@ fn what_a_process_wrote_that_crashed_and_the_device_has_lost_ends_the_next_one_b
 #[test]
 fn queues_of_batches_on_a_device_of_their_own_are_brought_there_too() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let batches = dir.path().join("batchconsumequeue");
-    *disk.faults.own_device.lock() = Some(batches.clone());
+    disk.set(own_device(batches.clone()), true);
     let (store, _) = open_on(&disk, options(dir.path()));
     std::fs::create_dir_all(&batches).unwrap();
     // More files than are synced one by one.
@@ -458,8 +458,8 @@ fn queues_of_batches_on_a_device_of_their_own_are_brought_there_too() {
         push(&store, &mut batch, TOPIC, queue, b"x");
     }
     append_batch(&store, &mut batch, TimeMs(1_700_000_000_000)).unwrap();
-    eventually("a sync of the whole", || disk.faults.synced_file_systems.lock().contains(&batches));
-    assert!(disk.faults.synced_file_systems.lock().contains(&dir.path().join("consumequeue")));
+    eventually("a sync of the whole", || disk.paths(&[Call::SyncFileSystem]).contains(&batches));
+    assert!(disk.paths(&[Call::SyncFileSystem]).contains(&dir.path().join("consumequeue")));
     store.close().unwrap();
 }
 

@@ -1,6 +1,5 @@
 //! Topics that were deleted and made again: recovery finds messages of both lives in the log, and tells them apart.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use store::{Retention, Store, StoreOptions};
@@ -193,8 +192,8 @@ fn empty_folders_of_queues_do_not_end_the_new_life_of_a_topic() {
 #[test]
 fn the_mark_of_a_deleted_topic_goes_with_the_last_of_its_messages() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
-    disk.faults.used_percent.store(10, Ordering::SeqCst);
+    let disk = fault_disk();
+    disk.set(used(10), true);
     let retention = Retention { delete_when: vec![], ..Retention::default() };
     let options = StoreOptions { retention, clean_interval: Duration::from_millis(5), ..options(dir.path()) };
     let (store, _) = open_on(&disk, options);
@@ -213,16 +212,16 @@ fn the_mark_of_a_deleted_topic_goes_with_the_last_of_its_messages() {
     assert_eq!(marks(), 1);
     (0..200).for_each(|_| append_more());
     // Files go by force from here on.
-    disk.faults.cannot_sync_log_dir.store(true, Ordering::SeqCst);
+    disk.set(CANNOT_SYNC_LOG_DIR, true);
     let first = segment_path(dir.path(), 0);
-    disk.faults.used_percent.store(88, Ordering::SeqCst);
+    disk.set(used(88), true);
     eventually("the file with its messages is removed", || !first.exists());
     let checkpoint = || std::fs::read(dir.path().join("checkpoint")).unwrap();
     let before = checkpoint();
     append_more();
     eventually("the check-point moves", || checkpoint() != before);
     assert_eq!(marks(), 1, "a loss of power may bring the file back");
-    disk.faults.cannot_sync_log_dir.store(false, Ordering::SeqCst);
+    disk.set(CANNOT_SYNC_LOG_DIR, false);
     eventually("the mark is dropped", || {
         append_more();
         marks() == 0

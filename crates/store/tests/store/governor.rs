@@ -94,10 +94,10 @@ fn what_lies_in_the_hot_window_is_in_memory_and_what_lies_before_it_is_not() {
 #[test]
 fn behind_a_device_that_stands_still_senders_wait_and_memory_does_not_grow() {
     let dir = folder();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, governed(dir.path(), FlushMode::Async));
     append(&store, TOPIC, 0, &body_of(0));
-    disk.stall();
+    disk.set(STALLED, true);
     // Ends when a sender has waited for so long that nothing comes any more.
     let mut number = 1;
     let held = loop {
@@ -116,7 +116,7 @@ fn behind_a_device_that_stands_still_senders_wait_and_memory_does_not_grow() {
         assert!(number < MESSAGES, "{number} messages went into memory");
     };
     assert!(held <= SHARES.log + MIB, "{held}");
-    disk.resume();
+    disk.set(STALLED, false);
     assert!(store.room().wait_until(held, deadline()), "there is room when the device goes on");
     append(&store, TOPIC, 0, &body_of(number));
     assert_eq!(read_all(&store, TOPIC, 0).len() as u64, number + 1);

@@ -1,5 +1,6 @@
 //! Messages by key: found at once, after a stop, after a crash, and by nobody else's key.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use store::look::{KnownTables, Look};
 use store::{IndexOptions, KeyKind, KeyQuery, MessageKeys, RecordBatch, Store, StoreOptions, TagsCode};
 
 use crate::support::{
-    FaultyDisk, TOPIC, append_batch, encode, eventually, open_as, open_on, options, overwrite, segment_path, try_open,
+    Budget, Call, Fault, Files, How, TOPIC, append_batch, encode, eventually, fault_disk, open_as, open_on, options,
+    overwrite, segment_path, try_open,
 };
 
 const NOW: i64 = 1_700_000_000_000;
@@ -220,7 +222,7 @@ fn every_key_is_found_after_writes_that_failed_half_way() {
 
 fn fail_half_way(writes: u64, is_stopped_meanwhile: bool) {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let index = IndexOptions { slots: 4096, entries: 10_000, ..IndexOptions::at(dir.path().join("index")) };
     let open = || open_on(&disk, StoreOptions { index: Some(index.clone()), ..options(dir.path()) }).0;
     let send_round = |store: &Store, round: i32| {
@@ -238,22 +240,24 @@ fn fail_half_way(writes: u64, is_stopped_meanwhile: bool) {
         drop(store);
         store = open();
     }
-    *disk.faults.index_writes.lock() = Some(writes);
+    let no_writes = Fault::new(&[Call::Write], Files::Under("index"), How::Fails(ErrorKind::StorageFull));
+    let no_writes = no_writes.after(Budget::Calls(writes));
+    disk.set(no_writes.clone(), true);
     send_round(&store, 1);
     eventually("the index could not be written", || {
         find(&store, "old7");
-        *disk.faults.index_writes.lock() == Some(0)
+        disk.left(&no_writes) == Some(Budget::Calls(0))
     });
     if is_stopped_meanwhile {
         store.close().unwrap();
         drop(store);
-        *disk.faults.index_writes.lock() = None;
+        disk.set(no_writes.clone(), false);
         store = open();
         // Of a round that is put by itself, entries take the places of those that slots may still lead to.
         assert_eq!(find(&store, "new1-99").len(), 1);
     }
     send_round(&store, 2);
-    *disk.faults.index_writes.lock() = None;
+    disk.set(no_writes, false);
     eventually("the index has come as far as the log", || !find(&store, "new2-99").is_empty());
     for number in 0..50 {
         let both = |round: i32| [format!("{round}-{}", number + 50), format!("{round}-{number}")];
@@ -388,9 +392,9 @@ fn a_damaged_entry_of_the_index_hides_no_message_but_its_own_and_verify_names_it
         for byte in 0..20 {
             let place = ENTRIES_AT + entry * 20 + byte;
             overwrite(&file, place as u64, &[whole[place] ^ 1]);
-            // Hash and way to the entry before. Whether a record lies there is not looked at, nor
-            // when it was stored.
-            let is_found_by_verify = !(4..16).contains(&byte);
+            // Hash, place of the record, and way to the entry before. When it was stored is not
+            // looked at.
+            let is_found_by_verify = !(12..16).contains(&byte);
             if is_found_by_verify {
                 assert!(!verified(&options).is_empty(), "entry {entry}, byte {byte}");
             }
@@ -443,4 +447,151 @@ fn an_entry_of_the_index_whose_time_is_too_early_does_not_end_the_look() {
     let store = open_as(&options).0;
     let found = ask(&store, KeyKind::Key, "all", NOW + 10_000, i64::MAX);
     assert_eq!(found, all_but(&[])[..20]);
+}
+
+/// A file of the index without one of its entries, as if it had never been put.
+fn without_entry(bytes: &[u8], entry: usize) -> Vec<u8> {
+    let moved = |at: usize, bytes: &mut [u8]| {
+        let number = u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+        let is_gone = number as usize == entry;
+        let number = if is_gone { 0 } else { number - u32::from(number as usize > entry) };
+        bytes[at..at + 4].copy_from_slice(&number.to_be_bytes());
+        is_gone
+    };
+    let mut found = bytes.to_vec();
+    found.copy_within(ENTRIES_AT + (entry + 1) * 20.., ENTRIES_AT + entry * 20);
+    let count = u32::from_be_bytes(bytes[36..40].try_into().unwrap()) as usize;
+    for number in 1..count - 1 {
+        moved(ENTRIES_AT + number * 20 + 16, &mut found);
+    }
+    let emptied = (0..SLOTS).filter(|slot| moved(SLOTS_AT + slot * 4, &mut found)).count();
+    let used = u32::from_be_bytes(bytes[32..36].try_into().unwrap()) - emptied as u32;
+    found[32..36].copy_from_slice(&used.to_be_bytes());
+    found[36..40].copy_from_slice(&(count as u32 - 1).to_be_bytes());
+    found
+}
+
+#[test]
+fn verify_names_an_entry_that_leads_to_no_record_and_the_message_that_lacks_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (options, file, whole) = closed_with_keys(dir.path());
+    // The key that message 15 has alone.
+    let place = ENTRIES_AT + 32 * 20 + 4;
+    let at = u64::from_be_bytes(whole[place..place + 8].try_into().unwrap());
+    overwrite(&file, place as u64, &(at + 1).to_be_bytes());
+    let expected = [
+        format!("of message 15 of {TOPIC}/0, at log offset {at}, it does not have 1 key"),
+        format!("key 32 leads to log offset {}, and no record that has it begins there", at + 1),
+    ];
+    assert_eq!(verified(&options), expected);
+    // It leads to a record that does not have it.
+    overwrite(&file, place as u64, &whole[place - 40..place - 32]);
+    let found = verified(&options);
+    assert!(found.iter().any(|what| what.starts_with("key 32 leads to log offset ")), "{found:?}");
+    assert!(found.contains(&expected[0]), "{found:?}");
+    std::fs::write(&file, &whole).unwrap();
+    assert_eq!(verified(&options), [""; 0]);
+}
+
+#[test]
+fn verify_names_a_message_of_whose_keys_one_is_not_in_the_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let (options, file, whole) = closed_with_keys(dir.path());
+    std::fs::write(&file, without_entry(&whole, 32)).unwrap();
+    let found = verified(&options);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with(&format!("of message 15 of {TOPIC}/0, ")), "{found:?}");
+    // Of more than three the others are counted.
+    let missing = (1..15).rev().fold(whole, |bytes, number| without_entry(&bytes, number * 2 + 2));
+    std::fs::write(&file, missing).unwrap();
+    let found = verified(&options);
+    assert_eq!(found.len(), 4, "{found:?}");
+    assert_eq!(found[3], "14 messages in all have keys that it does not have");
+}
+
+#[test]
+fn keys_of_a_message_that_the_log_has_lost_are_no_damage_of_the_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let (options, _, whole) = closed_with_keys(dir.path());
+    let place = ENTRIES_AT + 15 * 20 + 4;
+    let at = u64::from_be_bytes(whole[place..place + 8].try_into().unwrap());
+    // The magic code of message 7: no record begins there.
+    overwrite(&segment_path(dir.path(), 0), at + 4, &[0xff; 4]);
+    assert_eq!(verified(&options), [""; 0]);
+    // As after a crash, whose start closes the gap.
+    std::fs::write(dir.path().join("abort"), "").unwrap();
+    let (store, found) = open_as(&options);
+    assert!(!found.findings.is_empty());
+    assert_eq!(find(&store, "all"), all_but(&[7]));
+    store.close().unwrap();
+    drop(store);
+    assert_eq!(verified(&options), [""; 0]);
+}
+
+#[test]
+fn an_index_is_sound_without_what_it_need_not_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = IndexOptions { slots: SLOTS as u32, entries: 100, ..IndexOptions::at(dir.path().join("index")) };
+    let with_index = StoreOptions { index: Some(index), ..options(dir.path()) };
+    let send_all = |options: &StoreOptions, numbers: std::ops::Range<i64>| {
+        let store = open_as(options).0;
+        for number in numbers {
+            let properties = format!("KEYS\u{1}all k{number}\u{2}TAGS\u{1}t{number}\u{2}");
+            send(&store, NOW + number, &"x".repeat(900), &properties);
+        }
+        store.close().unwrap();
+    };
+    send_all(&with_index, 0..200);
+    assert!(index_files(dir.path()) > 3);
+    assert_eq!(verified(&with_index), [""; 0]);
+    // The log goes on behind it.
+    send_all(&options(dir.path()), 200..230);
+    assert_eq!(verified(&with_index), [""; 0]);
+    // Tags, of which Apache's older brokers put none.
+    let mut files: Vec<_> =
+        std::fs::read_dir(dir.path().join("index")).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let whole = std::fs::read(&files[1]).unwrap();
+    let tag = (1..90).find(|entry| {
+        let said = u32::from_be_bytes(whole[ENTRIES_AT + entry * 20..][..4].try_into().unwrap());
+        (0..200).any(|number| java_hash(&format!("{TOPIC}#T#t{number}")) == said)
+    });
+    std::fs::write(&files[1], without_entry(&whole, tag.unwrap())).unwrap();
+    assert_eq!(verified(&with_index), [""; 0]);
+    std::fs::write(&files[1], &whole).unwrap();
+    // Its oldest file, and the log's.
+    std::fs::remove_file(&files[0]).unwrap();
+    assert_eq!(verified(&with_index), [""; 0]);
+    std::fs::remove_file(segment_path(dir.path(), 0)).unwrap();
+    std::fs::remove_file(segment_path(dir.path(), crate::support::SEGMENT)).unwrap();
+    assert_eq!(verified(&with_index), [""; 0]);
+}
+
+/// Java's `String.hashCode`, as the index has it.
+fn java_hash(text: &str) -> u32 {
+    text.bytes().fold(0_i32, |hash, byte| hash.wrapping_mul(31).wrapping_add(i32::from(byte))).unsigned_abs()
+}
+
+#[test]
+fn an_index_that_apache_wrote_is_sound_and_damage_in_it_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for folder in ["commitlog", "index"] {
+        std::fs::create_dir(dir.path().join(folder)).unwrap();
+    }
+    let (log, file) = (dir.path().join("commitlog/00000000000000000000"), dir.path().join("index/20260101000000000"));
+    std::fs::write(&log, include_bytes!("../data/apache-index/commitlog.bin")).unwrap();
+    std::fs::File::options().write(true).open(&log).unwrap().set_len(options(dir.path()).segment_bytes).unwrap();
+    let mut bytes = include_bytes!("../data/apache-index/index.bin").to_vec();
+    std::fs::write(&file, &bytes).unwrap();
+    let index = IndexOptions { slots: 7, entries: 32, ..IndexOptions::at(dir.path().join("index")) };
+    let options = StoreOptions { index: Some(index), ..options(dir.path()) };
+    assert_eq!(verified(&options), [""; 0]);
+    // The hash of the fourth entry; there are seven slots, so that it stays in its own.
+    let place = 40 + 7 * 4 + 4 * 20;
+    let hash = u32::from_be_bytes(bytes[place..place + 4].try_into().unwrap());
+    let other = if hash > 7 { hash - 7 } else { hash + 7 };
+    bytes[place..place + 4].copy_from_slice(&other.to_be_bytes());
+    std::fs::write(&file, &bytes).unwrap();
+    let found = verified(&options);
+    assert!(found.iter().any(|what| what.starts_with("key 4 leads to log offset ")), "{found:?}");
 }

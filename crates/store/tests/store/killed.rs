@@ -21,10 +21,10 @@ fn reopen(root: &Path) -> (Arc<Store>, Recovered) {
 
 /// The same, with something done before each try.
 fn reopen_after(root: &Path, done_before: &dyn Fn()) -> (Arc<Store>, Recovered) {
-    reopen_on(&FaultyDisk::new(), root, done_before)
+    reopen_on(&fault_disk(), root, done_before)
 }
 
-fn reopen_on(disk: &Arc<FaultyDisk>, root: &Path, done_before: &dyn Fn()) -> (Arc<Store>, Recovered) {
+fn reopen_on(disk: &Arc<FaultDisk>, root: &Path, done_before: &dyn Fn()) -> (Arc<Store>, Recovered) {
     reopen_as(&noting(root), &(Arc::clone(disk) as Arc<dyn Disk>), done_before)
 }
 
@@ -82,7 +82,7 @@ fn what_queues_have_written_is_noted_whether_a_note_is_due_or_not() {
 
 /// A start after a kill reads the last 2000 records again, or all; the unit of one of the last is torn. Says what the start found, having looked
 /// that the queue has that unit again.
-fn mended(disk: &Arc<FaultyDisk>, root: &Path, torn: u64) -> Recovered {
+fn mended(disk: &Arc<FaultDisk>, root: &Path, torn: u64) -> Recovered {
     let (store, _) = reopen(root);
     append_until_noted(&store, root);
     let note = std::fs::read(root.join("resume")).unwrap();
@@ -105,7 +105,7 @@ fn mended(disk: &Arc<FaultyDisk>, root: &Path, torn: u64) -> Recovered {
 #[test]
 fn the_last_unit_of_a_queue_is_compared_with_its_record_since_a_kill_may_have_torn_it() {
     let dir = tempfile::tempdir().unwrap();
-    let found = mended(&FaultyDisk::new(), dir.path(), 2999);
+    let found = mended(&fault_disk(), dir.path(), 2999);
     assert!((1990..3000).contains(&found.records_scanned), "{}", found.records_scanned);
     assert_eq!(found.units_added, 1);
 }
@@ -139,8 +139,8 @@ fn units_of_lost_records_behind_a_queue_s_end_are_not_taken_for_its_own_when_it_
 #[test]
 fn nothing_noted_is_relied_on_where_queues_have_a_volume_of_their_own_that_may_be_one_of_earlier() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
-    *disk.faults.own_device.lock() = Some(dir.path().join("consumequeue"));
+    let disk = fault_disk();
+    disk.set(own_device(dir.path().join("consumequeue")), true);
     let found = mended(&disk, dir.path(), 500);
     assert_eq!((found.records_scanned, found.units_added), (3000, 1));
 }
@@ -237,15 +237,15 @@ fn whoever_had_the_store_in_between_makes_the_start_look_at_all_of_it() {
 #[test]
 fn a_start_after_a_kill_leaves_the_log_to_the_flush() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let end = {
         let (store, _) = open_on(&disk, options(dir.path()));
-        disk.stall();
+        disk.set(STALLED, true);
         append_run(&store, 0..100);
         let end = store.end().0;
         // The flush that waits comes to nothing.
         let image = image(dir.path());
-        disk.resume();
+        disk.set(STALLED, false);
         // So that nothing is made there while it is removed. What the image has nobody closed.
         store.close().unwrap();
         drop(store);
@@ -253,12 +253,12 @@ fn a_start_after_a_kill_leaves_the_log_to_the_flush() {
         std::fs::rename(image.path(), dir.path()).unwrap();
         end
     };
-    disk.faults.mapped_syncs.lock().clear();
+    disk.forget_notes();
     let (store, found) = open_on(&disk, options(dir.path()));
     assert!(found.was_abnormal);
     assert!(store.flushed().wait_until(end, deadline()), "the flush brings it to the device");
     let page = end as usize / 4096 * 4096;
-    let syncs = disk.faults.mapped_syncs.lock().clone();
+    let syncs = disk.stretches(&[Call::SyncMapped]);
     assert!(syncs[0].start >= page, "the first sync is of what was cut off behind the end: {syncs:?}");
     assert!(syncs[1..].iter().any(|range| range.start == 0 && range.end >= end as usize), "{syncs:?}");
     assert_run(&store, 0..100);

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use store::{AppendError, LogDirs, NotWritable, RecordBatch, Retention, Store, StoreOptions};
 
 use crate::support::*;
@@ -81,8 +79,8 @@ fn files_take_turns_in_the_folders_and_are_found_wherever_they_were_moved() {
 #[test]
 fn a_folder_that_is_nearly_full_gets_no_file_while_another_has_room() {
     let disks = disks();
-    let disk = FaultyDisk::new();
-    disk.faults.used_percent.store(10, Ordering::SeqCst);
+    let disk = fault_disk();
+    disk.set(used(10), true);
     let mut options = disks.options(&["one", "two"], &[]);
     options.retention.disk_clean_forcibly_percent = 85;
     options.retention.disk_warning_percent = 90;
@@ -90,7 +88,7 @@ fn a_folder_that_is_nearly_full_gets_no_file_while_another_has_room() {
     let (store, _) = open_on(&disk, options);
     fill(&store, 2);
     let before = disks.files("two");
-    *disk.faults.full_dir.lock() = Some(disks.dir("two"));
+    disk.set(full_dir(disks.dir("two")), true);
     let count = fill(&store, 7);
     assert_run(&store, 0..count);
     // What was made ahead before may be there.
@@ -98,31 +96,29 @@ fn a_folder_that_is_nearly_full_gets_no_file_while_another_has_room() {
     assert!(after.len() <= before.len() + 1, "{before:?} {after:?}");
     assert!(disks.files("one").len() as u64 >= 5, "{:?}", disks.files("one"));
 
-    disk.faults.used_percent.store(95, Ordering::SeqCst);
+    disk.set(used(95), true);
     eventually("a refusal, where all folders are full", || {
         matches!(store.writable(), Err(NotWritable::DiskFull { used_percent: 95, .. }))
     });
     store.close().unwrap();
 }
 
-type FaultOfAFolder = fn(&Faults) -> &Mutex<Option<PathBuf>>;
-
 #[test]
 fn a_folder_that_takes_no_file_is_passed_over_and_gets_files_again_when_it_takes_them() {
-    let faults: [FaultOfAFolder; 2] = [|faults| &faults.read_only_dir, |faults| &faults.without_room];
+    let faults: [fn(PathBuf) -> Fault; 2] = [read_only_dir, without_room];
     for fault in faults {
         let disks = disks();
-        let disk = FaultyDisk::new();
+        let disk = fault_disk();
         let (store, _) = open_on(&disk, disks.options(&["one", "two"], &[]));
         fill(&store, 2);
-        *fault(&disk.faults).lock() = Some(disks.dir("two"));
+        disk.set(fault(disks.dir("two")), true);
         // One may be in the making.
         let most = disks.files("two").len() + 1;
         // Behind what is ready ahead.
         let count = fill(&store, store.end().0 / SEGMENT + 60);
         assert_run(&store, 0..count);
         assert!(disks.files("two").len() <= most, "{:?}", disks.files("two"));
-        *fault(&disk.faults).lock() = None;
+        disk.set(fault(disks.dir("two")), false);
         let count = fill(&store, store.end().0 / SEGMENT + 60);
         assert!(disks.files("two").len() > most + 10, "{:?}", disks.files("two"));
         store.close().unwrap();
@@ -148,16 +144,16 @@ fn refused_in_time(store: &Store, bytes: usize) -> (String, RecordBatch) {
 #[test]
 fn a_log_without_any_folder_that_takes_a_file_names_them_all_with_what_helps() {
     let disks = disks();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, disks.options(&["one", "two"], &[]));
-    *disk.faults.read_only_dir.lock() = Some(disks.dir("one"));
-    *disk.faults.without_room.lock() = Some(disks.dir("two"));
+    disk.set(read_only_dir(disks.dir("one")), true);
+    disk.set(without_room(disks.dir("two")), true);
     let (said, mut batch) = refused_in_time(&store, 1000);
     for part in ["/one/", "make the folder writable again", "/two/", "free space"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     let taken = store.existing_queue(TOPIC, 0).unwrap().max_offset();
-    *disk.faults.read_only_dir.lock() = None;
+    disk.set(read_only_dir(disks.dir("one")), false);
     eventually("an append", || append_batch(&store, &mut batch, env::TimeMs(1)).is_ok());
     assert_eq!(read_all(&store, TOPIC, 0).len() as u64, taken + 1);
     store.close().unwrap();
@@ -166,33 +162,32 @@ fn a_log_without_any_folder_that_takes_a_file_names_them_all_with_what_helps() {
 #[test]
 fn what_a_folder_has_refused_is_gone_from_its_device_before_another_one_gets_it() {
     let disks = disks();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, disks.options(&["one", "two"], &[]));
-    let syncs = || disk.faults.synced_dirs.lock().iter().filter(|dir| **dir == disks.dir("two")).count() as u64;
-    *disk.faults.without_room.lock() = Some(disks.dir("two"));
+    let syncs = || disk.paths(&[Call::SyncDir]).iter().filter(|dir| **dir == disks.dir("two")).count() as u64;
+    disk.set(without_room(disks.dir("two")), true);
     let before = syncs();
     fill(&store, 60);
     store.close().unwrap();
-    let refused = disk.faults.refused_room.load(Ordering::SeqCst);
+    let refused = disk.refused(&[Call::Allocate], &Files::All) as u64;
     assert!(refused >= 20 && syncs() - before >= refused, "{} syncs for {refused} files", syncs() - before);
 }
 
 #[test]
 fn a_file_whose_name_may_come_back_in_one_folder_is_made_in_no_other_one() {
     let disks = disks();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, disks.options(&["one", "two"], &[]));
-    *disk.faults.without_room.lock() = Some(disks.dir("two"));
-    *disk.faults.unsyncable_dir.lock() = Some(disks.dir("two"));
+    disk.set(without_room(disks.dir("two")), true);
+    disk.set(unsyncable_dir(disks.dir("two")), true);
     let (said, mut batch) = refused_in_time(&store, 8000);
     assert!(said.contains("/two/") && said.contains("for good") && !said.contains("/one/"), "{said}");
     assert!(disks.files("one").iter().all(|number| number % 2 == 0), "{:?}", disks.files("one"));
     // What has no name to lose is asked for elsewhere.
-    *disk.faults.read_only_dir.lock() = Some(disks.dir("two"));
+    disk.set(read_only_dir(disks.dir("two")), true);
     eventually("an append", || append_batch(&store, &mut batch, env::TimeMs(1)).is_ok());
-    let Faults { read_only_dir, without_room, unsyncable_dir, .. } = &*disk.faults;
     for fault in [read_only_dir, without_room, unsyncable_dir] {
-        *fault.lock() = None;
+        disk.set(fault(disks.dir("two")), false);
     }
     store.close().unwrap();
 }
@@ -200,9 +195,9 @@ fn a_file_whose_name_may_come_back_in_one_folder_is_made_in_no_other_one() {
 #[test]
 fn folders_that_have_all_refused_a_file_are_not_asked_again_for_each_message() {
     let disks = disks();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, disks.options(&["one", "two"], &[]));
-    *disk.faults.without_room.lock() = Some(disks.0.path().to_owned());
+    disk.set(without_room(disks.0.path().to_owned()), true);
     let mut batch = RecordBatch::new();
     let mut is_refused = || {
         batch.clear();
@@ -210,7 +205,7 @@ fn folders_that_have_all_refused_a_file_are_not_asked_again_for_each_message() {
         matches!(store.append(&mut batch, env::TimeMs(1)), Err(AppendError::NotWritable(_)))
     };
     eventually("a refusal", &mut is_refused);
-    let refused = || disk.faults.refused_room.load(Ordering::SeqCst);
+    let refused = || disk.refused(&[Call::Allocate], &Files::All) as u64;
     let (began, before) = (Instant::now(), refused());
     while began.elapsed() < Duration::from_millis(300) {
         assert!(is_refused());
@@ -219,7 +214,7 @@ fn folders_that_have_all_refused_a_file_are_not_asked_again_for_each_message() {
     // Both of them each second, and the journal.
     let most = 2 * (began.elapsed().as_secs() + 2) + 2;
     assert!(refused() - before <= most, "asked {} times in {:?}", refused() - before, began.elapsed());
-    *disk.faults.without_room.lock() = None;
+    disk.set(without_room(disks.0.path().to_owned()), false);
     eventually("an append", || !is_refused());
     store.close().unwrap();
 }
@@ -234,15 +229,15 @@ fn a_folder_that_does_not_say_how_full_it_is_leaves_the_limits_to_the_others() {
             options.retention.file_reserved = std::time::Duration::ZERO;
         });
         fill(&store, 4);
-        *disk.faults.unmeasurable.lock() = Some(disks.dir(lost));
-        disk.faults.used_percent.store(95, Ordering::SeqCst);
+        disk.set(unmeasurable(disks.dir(lost)), true);
+        disk.set(used(95), true);
         eventually("a refusal", || store.writable().is_err());
         let named = if lost == "one" { "two" } else { "one" };
         let full = NotWritable::DiskFull { path: disks.dir(named), used_percent: 95, limit_percent: 90 };
         assert_eq!(store.writable(), Err(full));
         assert_eq!(store.disk_use().unwrap().used_percent(), 95);
         eventually("deletion", || store.min_offset().0 >= 3 * SEGMENT);
-        disk.faults.used_percent.store(10, Ordering::SeqCst);
+        disk.set(used(10), true);
         eventually("room", || store.writable().is_ok());
         store.close().unwrap();
     }
@@ -273,9 +268,9 @@ fn a_log_that_is_too_long_gives_up_the_oldest_files_of_all_folders() {
 #[test]
 fn folders_that_a_start_makes_keep_their_names_wherever_they_are() {
     let disks = disks();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, disks.options(&["deep/one"], &[]));
-    let synced = disk.faults.synced_dirs.lock().clone();
+    let synced = disk.paths(&[Call::SyncDir]);
     for parent in [disks.0.path(), &disks.dir("deep"), &disks.dir("root")] {
         assert!(synced.iter().any(|dir| dir == parent), "{} of {synced:?}", parent.display());
     }
@@ -283,8 +278,8 @@ fn folders_that_a_start_makes_keep_their_names_wherever_they_are() {
 }
 
 /// How many of these files of the log went from `one` and `two`. Each was gone for good before the next one went.
-fn gone_for_good(disks: &Disks, disk: &FaultyDisk, numbers: Range<u64>) -> usize {
-    let changes = disk.faults.name_changes.lock().clone();
+fn gone_for_good(disks: &Disks, disk: &FaultDisk, numbers: Range<u64>) -> usize {
+    let changes = disk.paths(&[Call::Remove, Call::SyncDir]);
     let paths: Vec<PathBuf> = numbers
         .flat_map(|number| ["one", "two"].map(|dir| disks.dir(dir).join(format!("{:020}", number * SEGMENT))))
         .collect();
@@ -299,19 +294,19 @@ fn gone_for_good(disks: &Disks, disk: &FaultyDisk, numbers: Range<u64>) -> usize
 #[test]
 fn a_file_that_is_too_old_is_gone_for_good_before_the_next_one_in_another_folder_goes() {
     let disks = disks();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let mut options = disks.options(&["one", "two"], &[]);
     options.clean_interval = Duration::from_millis(5);
     let retention = options.retention.clone();
     let (store, _) = open_on(&disk, options);
     fill(&store, 5);
-    *disk.faults.unsyncable_dir.lock() = Some(disks.dir("one"));
+    disk.set(unsyncable_dir(disks.dir("one")), true);
     store.retain(Retention { log_bytes_max: Some(2 * SEGMENT), ..retention });
     eventually("the first file is gone", || store.min_offset().0 == SEGMENT);
-    let looks = disk.faults.looks.load(Ordering::SeqCst);
-    eventually("other looks", || disk.faults.looks.load(Ordering::SeqCst) > looks + 50);
+    let looks = disk.count(&[Call::Space], &Files::All);
+    eventually("other looks", || disk.count(&[Call::Space], &Files::All) > looks + 50);
     assert_eq!(store.min_offset().0, SEGMENT, "nobody knows whether the first one comes back");
-    *disk.faults.unsyncable_dir.lock() = None;
+    disk.set(unsyncable_dir(disks.dir("one")), false);
     eventually("deletion", || store.min_offset().0 >= 3 * SEGMENT);
     assert_eq!(gone_for_good(&disks, &disk, 0..3), 3);
     store.close().unwrap();
@@ -323,7 +318,7 @@ fn a_start_removes_a_file_behind_the_log_s_end_for_good_before_the_one_before_it
     let store = disks.open(&["one", "two"], &[]);
     let count = fill(&store, 3);
     drop(store);
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, found) = open_on(&disk, disks.options(&["one", "two"], &[]));
     assert!(found.was_abnormal);
     assert!(gone_for_good(&disks, &disk, 0..60) >= 4, "what was made ahead");
@@ -332,9 +327,9 @@ fn a_start_removes_a_file_behind_the_log_s_end_for_good_before_the_one_before_it
 }
 
 /// Its queues lie on a device that is full, its log does not.
-fn beside_full_queues(disks: &Disks, change: impl FnOnce(&mut StoreOptions)) -> (Arc<Store>, Arc<FaultyDisk>) {
-    let disk = FaultyDisk::new();
-    disk.faults.used_percent.store(10, Ordering::SeqCst);
+fn beside_full_queues(disks: &Disks, change: impl FnOnce(&mut StoreOptions)) -> (Arc<Store>, Arc<FaultDisk>) {
+    let disk = fault_disk();
+    disk.set(used(10), true);
     let mut options = disks.options(&["one", "two"], &[]);
     options.clean_interval = std::time::Duration::from_millis(5);
     change(&mut options);
@@ -349,19 +344,19 @@ fn a_full_device_of_the_queues_is_named_and_messages_are_taken_again_when_it_has
         options.retention.disk_warning_percent = 90;
     });
     fill(&store, 2);
-    *disk.faults.full_dir.lock() = Some(disks.dir("root"));
+    disk.set(full_dir(disks.dir("root")), true);
     eventually("a refusal", || store.writable().is_err());
     let full = NotWritable::DiskFull { path: disks.dir("root"), used_percent: 99, limit_percent: 90 };
     assert_eq!(store.writable(), Err(full));
-    *disk.faults.full_dir.lock() = None;
+    disk.set(full_dir(disks.dir("root")), false);
     eventually("room", || store.writable().is_ok());
     fill(&store, 3);
     // So it is with queues that have a device of their own.
-    *disk.faults.full_dir.lock() = Some(disks.dir("root").join("consumequeue"));
+    disk.set(full_dir(disks.dir("root").join("consumequeue")), true);
     eventually("a refusal", || store.writable().is_err());
     let said = store.writable().unwrap_err().to_string();
     assert!(said.contains("root/consumequeue is 99 % full, the limit is 90 %"), "{said}");
-    *disk.faults.full_dir.lock() = None;
+    disk.set(full_dir(disks.dir("root").join("consumequeue")), false);
     eventually("room", || store.writable().is_ok());
     store.close().unwrap();
 }
@@ -375,7 +370,7 @@ fn expired_files_go_at_any_hour_when_the_device_of_the_queues_is_above_its_ratio
     });
     fill(&store, 4);
     assert_eq!(store.min_offset().0, 0);
-    *disk.faults.full_dir.lock() = Some(disks.dir("root"));
+    disk.set(full_dir(disks.dir("root")), true);
     eventually("deletion", || store.min_offset().0 >= 3 * SEGMENT);
     store.close().unwrap();
 }
@@ -392,20 +387,20 @@ fn a_full_device_of_the_queues_takes_messages_that_are_not_expired_only_if_that_
         append(&store, TOPIC, 0, &[0; 3000]);
     }
     assert!(store.end().0 > 3 * SEGMENT);
-    *disk.faults.full_dir.lock() = Some(disks.dir("root"));
+    disk.set(full_dir(disks.dir("root")), true);
     eventually("a refusal", || store.writable().is_err());
     let until = std::time::Instant::now() + std::time::Duration::from_millis(200);
     while std::time::Instant::now() < until {
         assert_eq!(store.min_offset().0, 0, "a queue keeps its last file: nothing is won");
         std::thread::yield_now();
     }
-    *disk.faults.full_dir.lock() = None;
+    disk.set(full_dir(disks.dir("root")), false);
     eventually("room", || store.writable().is_ok());
     let landed: Vec<_> = (90..150).map(|_| append(&store, TOPIC, 0, &[0; 3000])).collect();
     let last_of_file = landed.iter().find(|landed| landed.queue_offset == 99).unwrap().at.0;
     let first = queue_file(&disks.dir("root"), TOPIC, 0, 0);
     eventually("the queue's file", || first.exists() && queue_file(&disks.dir("root"), TOPIC, 0, 2000).exists());
-    *disk.faults.full_dir.lock() = Some(disks.dir("root"));
+    disk.set(full_dir(disks.dir("root")), true);
     eventually("deletion", || !first.exists());
     // With the file of the log that its last entry points into, and no more.
     assert_eq!(store.min_offset().0, last_of_file.next_multiple_of(SEGMENT));
@@ -416,8 +411,8 @@ fn a_full_device_of_the_queues_takes_messages_that_are_not_expired_only_if_that_
 fn of_several_full_folders_the_emptiest_is_named_with_its_own_figure() {
     let disks = disks();
     let (store, disk) = beside_full_queues(&disks, |options| options.retention.disk_warning_percent = 90);
-    *disk.faults.full_dir.lock() = Some(disks.dir("one"));
-    disk.faults.used_percent.store(95, Ordering::SeqCst);
+    disk.set(full_dir(disks.dir("one")), true);
+    disk.set(used(95), true);
     eventually("a refusal", || store.writable().is_err());
     let full = NotWritable::DiskFull { path: disks.dir("two"), used_percent: 95, limit_percent: 90 };
     assert_eq!(store.writable(), Err(full));
@@ -435,8 +430,8 @@ fn what_lies_in_a_read_only_folder_is_read_and_nothing_is_made_there() {
     (0..2).for_each(|number| disks.change("one", "old", number));
     let sealed = contents(&disks.dir("old"));
 
-    let disk = FaultyDisk::new();
-    *disk.faults.read_only_dir.lock() = Some(disks.dir("old"));
+    let disk = fault_disk();
+    disk.set(read_only_dir(disks.dir("old")), true);
     let (store, _) = open_on(&disk, disks.options(&["one"], &["old"]));
     assert_run(&store, 0..count);
     let count = fill(&store, tail + 3);
@@ -452,24 +447,24 @@ fn a_log_that_cannot_go_on_or_is_not_all_there_is_refused_by_name() {
     let store = disks.open(&["one"], &[]);
     fill(&store, 3);
     store.close().unwrap();
-    let refusal = |options: StoreOptions, disk: &Arc<FaultyDisk>| {
+    let refusal = |options: StoreOptions, disk: &Arc<FaultDisk>| {
         let env = store::StoreEnv { disk: Arc::clone(disk) as Arc<dyn disk::Disk>, ..store::StoreEnv::real() };
         Store::open(options, env).map(|_| ()).unwrap_err().to_string()
     };
 
-    let said = refusal(disks.options(&["one"], &["gone"]), &FaultyDisk::new());
+    let said = refusal(disks.options(&["one"], &["gone"]), &fault_disk());
     assert!(said.contains("gone"), "{said}");
 
     std::fs::rename(disks.dir("one"), disks.dir("old")).unwrap();
-    let disk = FaultyDisk::new();
-    *disk.faults.read_only_dir.lock() = Some(disks.dir("old"));
+    let disk = fault_disk();
+    disk.set(read_only_dir(disks.dir("old")), true);
     let said = refusal(disks.options(&["new"], &["old"]), &disk);
     assert!(said.contains("old") && said.contains("read-only"), "{said}");
 
     std::fs::create_dir_all(disks.dir("new")).unwrap();
     let first = format!("{:020}", 0);
     std::fs::copy(disks.dir("old").join(&first), disks.dir("new").join(&first)).unwrap();
-    let said = refusal(disks.options(&["new", "old"], &[]), &FaultyDisk::new());
+    let said = refusal(disks.options(&["new", "old"], &[]), &fault_disk());
     assert!(said.contains("is there twice") && said.contains(&first), "{said}");
 }
 

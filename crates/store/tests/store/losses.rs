@@ -1,6 +1,5 @@
 //! What must not be lost: forced deletion knows when to stop, one bad bit costs one message, a gap in a queue is filled from the log.
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use disk::Disk;
@@ -22,8 +21,8 @@ fn closed(messages: u64) -> tempfile::TempDir {
 #[test]
 fn forced_deletion_ends_when_the_disk_is_below_the_level() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
-    disk.faults.used_percent.store(10, Ordering::SeqCst);
+    let disk = fault_disk();
+    disk.set(used(10), true);
     let retention = Retention { delete_when: vec![], ..Retention::default() };
     let options = StoreOptions { retention, clean_interval: Duration::from_millis(5), ..options(dir.path()) };
     let env = StoreEnv { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..StoreEnv::real() };
@@ -34,18 +33,18 @@ fn forced_deletion_ends_when_the_disk_is_below_the_level() {
         append_at(&store, now, TOPIC, 0, &[0; 1000]);
     }
     let old = store.end().0 / SEGMENT;
-    disk.faults.frees_on_remove.store(true, Ordering::SeqCst);
+    disk.set(Fault::new(&[Call::Space], Files::All, How::FreedBy("commitlog", 86)), true);
     eventually("a deletion", || store.min_offset().0 > 0);
     // Let it run to its rest.
     let mut last = (0, std::time::Instant::now());
     eventually("rest", || {
-        let gone = disk.faults.removed.load(Ordering::SeqCst);
+        let gone = disk.count(&[Call::Remove], &LOG);
         if gone != last.0 {
             last = (gone, std::time::Instant::now());
         }
         last.1.elapsed() > Duration::from_secs(1)
     });
-    let gone = disk.faults.removed.load(Ordering::SeqCst);
+    let gone = disk.count(&[Call::Remove], &LOG);
     assert!(gone <= 2, "{gone} of {old} full files removed where 1 (or 2) was enough, all protected and minutes old");
 }
 
@@ -94,8 +93,8 @@ fn a_queue_that_lost_a_file_in_its_middle_is_built_again() {
 #[test]
 fn a_start_on_a_full_disk_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
-    *disk.faults.allocatable.lock() = Some(0);
+    let disk = fault_disk();
+    disk.set(room_for(0), true);
     let env = StoreEnv { disk: Arc::clone(&disk) as Arc<dyn Disk>, ..StoreEnv::real() };
     let opened = Store::open(options(dir.path()), env);
     let writable = opened.as_ref().map(|(store, _)| store.writable());
@@ -228,10 +227,10 @@ fn what_is_cut_off_although_it_is_whole_is_kept() {
         assert!(end.0 > SEGMENT, "there is a second file");
         let dir = image(dir.path());
         damage_from(dir.path(), bad.at.0, bad.end.0, with);
-        let disk = FaultyDisk::new();
+        let disk = fault_disk();
         let (store, found) = open_on(&disk, options(dir.path()));
         assert_eq!(store.end(), bad.at);
-        assert!(disk.faults.synced_dirs.lock().contains(&dir.path().join("cut")), "its name could be lost");
+        assert!(disk.paths(&[Call::SyncDir]).contains(&dir.path().join("cut")), "its name could be lost");
         assert_run(&store, 0..10);
         assert!(found.findings.iter().any(|line| line.contains("is kept in")), "{:#?}", found.findings);
         let kept = |at: u64| std::fs::read(dir.path().join("cut").join(format!("{at:020}"))).unwrap();
@@ -242,9 +241,9 @@ fn what_is_cut_off_although_it_is_whole_is_kept() {
 #[test]
 fn nothing_is_stored_in_a_file_whose_name_a_loss_of_power_could_take() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, StoreOptions { flush: FlushMode::Sync, ..options(dir.path()) });
-    disk.faults.cannot_sync_log_dir.store(true, Ordering::SeqCst);
+    disk.set(CANNOT_SYNC_LOG_DIR, true);
     let mut batch = RecordBatch::new();
     let refused = (0..10_000).find_map(|_| {
         batch.clear();
@@ -262,7 +261,7 @@ fn nothing_is_stored_in_a_file_whose_name_a_loss_of_power_could_take() {
     assert!(refused.unwrap().to_string().contains("durable"));
     let files = std::fs::read_dir(dir.path().join("commitlog")).unwrap().count() as u64;
     assert!(files <= (store.end().0 + (1 << 20)) / SEGMENT + 1, "{files} files");
-    disk.faults.cannot_sync_log_dir.store(false, Ordering::SeqCst);
+    disk.set(CANNOT_SYNC_LOG_DIR, false);
     eventually("room", || {
         batch.clear();
         push(&store, &mut batch, TOPIC, 0, b"x");

@@ -56,12 +56,12 @@ fn what_gathers_is_in_the_files_in_its_order_also_after_a_stop_and_in_the_other_
 #[test]
 fn nothing_is_seen_before_it_is_written_and_a_standing_device_holds_up_nobody_else() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let index = Some(IndexOptions { slots: 7, entries: 100, ..IndexOptions::at(dir.path().join("index")) });
     let (store, _) = open_on(&disk, pooled(4, 64 << 10, StoreOptions { index, ..options(dir.path()) }));
     let first = append(&store, TOPIC, 0, b"one");
     wait_until_written(&store);
-    let _resumes = disk.stall_log_writes();
+    let _resumes = until_dropped(&disk, LOG_WRITES_STALLED);
     let second = append(&store, TOPIC, 0, b"two");
     // On top of what the thread has in hand.
     append_run(&store, 2..9);
@@ -85,7 +85,7 @@ fn nothing_is_seen_before_it_is_written_and_a_standing_device_holds_up_nobody_el
     let query = KeyQuery { topic: TOPIC.into(), key: "k".into(), kind: KeyKind::Key, max: 32, begin: 0, end: i64::MAX };
     assert!(store.query(&query).unwrap().found.is_empty());
     assert!(store.flushed().wait_until(first.end.0, deadline()));
-    disk.resume_log_writes();
+    disk.set(LOG_WRITES_STALLED, false);
     assert!(store.confirmed().wait_until(store.end().0, deadline()));
     assert_eq!((store.visible_end(&queue), read_all(&store, TOPIC, 0).len()), (9, 9));
     assert!(store.flushed().wait_until(store.end().0, deadline()));
@@ -95,16 +95,16 @@ fn nothing_is_seen_before_it_is_written_and_a_standing_device_holds_up_nobody_el
 #[test]
 fn with_sync_flush_it_is_shown_when_it_is_on_the_device() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, pooled(4, 4000, StoreOptions { flush: FlushMode::Sync, ..options(dir.path()) }));
     append_run(&store, 0..500);
     assert!(store.confirmed().wait_until(store.end().0, deadline()));
-    let _resumes = disk.stall_until_dropped();
+    let _resumes = until_dropped(&disk, STALLED);
     let landed = append(&store, TOPIC, 0, &body(500));
     assert!(store.written().wait_until(landed.end.0, deadline()));
     let queue = store.existing_queue(TOPIC, 0).unwrap();
     assert_eq!((store.confirmed().get(), store.visible_end(&queue)), (landed.at.0, 500));
-    disk.resume();
+    disk.set(STALLED, false);
     assert!(store.confirmed().wait_until(landed.end.0, deadline()));
     assert_run(&store, 0..501);
 }
@@ -112,10 +112,10 @@ fn with_sync_flush_it_is_shown_when_it_is_on_the_device() {
 #[test]
 fn a_full_pool_says_so_takes_nothing_more_and_goes_on_when_the_device_does() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, pooled(4, 2000, StoreOptions { segment_bytes: 1 << 20, ..options(dir.path()) }));
     assert_eq!(store.free_buffers(), Some(4));
-    let _resumes = disk.stall_log_writes();
+    let _resumes = until_dropped(&disk, LOG_WRITES_STALLED);
     let mut taken = 0;
     let refused = loop {
         match gather(&store, taken) {
@@ -134,7 +134,7 @@ fn a_full_pool_says_so_takes_nothing_more_and_goes_on_when_the_device_does() {
     assert!(
         matches!(store.append(&mut large, TimeMs(1)), Err(AppendError::PoolFull { .. })) && large.landed().is_empty()
     );
-    disk.resume_log_writes();
+    disk.set(LOG_WRITES_STALLED, false);
     assert!(store.written().wait_until(from + 1, deadline()));
     append_batch(&store, &mut large, TimeMs(1)).unwrap();
     for number in taken + 1..taken + 200 {
@@ -152,7 +152,7 @@ fn a_full_pool_says_so_takes_nothing_more_and_goes_on_when_the_device_does() {
 #[test]
 fn many_who_append_share_a_write_and_none_waits_for_ever() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) =
         open_on(&disk, pooled(2, 16 << 10, StoreOptions { segment_bytes: 1 << 20, ..options(dir.path()) }));
     std::thread::scope(|scope| {
@@ -171,15 +171,15 @@ fn many_who_append_share_a_write_and_none_waits_for_ever() {
         let bodies: Vec<_> = read_all(&store, TOPIC, queue).into_iter().map(|(_, body)| body).collect();
         assert!(bodies == (0..500).map(body).collect::<Vec<_>>());
     }
-    disk.faults.log_writes.lock().clear();
-    let _resumes = disk.stall_log_writes();
+    disk.forget_notes();
+    let _resumes = until_dropped(&disk, LOG_WRITES_STALLED);
     for number in 0..40 {
         append(&store, TOPIC, 0, &body(number)[..8]);
     }
-    disk.resume_log_writes();
+    disk.set(LOG_WRITES_STALLED, false);
     wait_until_written(&store);
     // What the thread had in hand, and all the rest.
-    let writes = disk.faults.log_writes.lock().len();
+    let writes = disk.count(&[Call::Write], &LOG);
     assert!(writes <= 3, "{writes}");
     store.close().unwrap();
 }
@@ -187,12 +187,12 @@ fn many_who_append_share_a_write_and_none_waits_for_ever() {
 #[test]
 fn a_kill_leaves_what_was_written_and_the_queues_end_there() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) =
         open_on(&disk, pooled(4, 64 << 10, StoreOptions { queue_buffered_bytes: 20 * 100, ..options(dir.path()) }));
     append_run(&store, 0..200);
     wait_until_written(&store);
-    let _resumes = disk.stall_log_writes();
+    let _resumes = until_dropped(&disk, LOG_WRITES_STALLED);
     append_run(&store, 200..230);
     // The queue's file is ahead of the log.
     let queue = queue_file(dir.path(), TOPIC, 0, 2 * 2000);
@@ -203,7 +203,7 @@ fn a_kill_leaves_what_was_written_and_the_queues_end_there() {
     };
     eventually("units in the queue's file", || has_unit(229));
     let killed = image(dir.path());
-    disk.resume_log_writes();
+    disk.set(LOG_WRITES_STALLED, false);
     drop(store);
     let (store, found) = try_open(pooled(4, 64 << 10, options(killed.path()))).unwrap();
     assert!(found.was_abnormal);
@@ -220,11 +220,11 @@ fn a_kill_leaves_what_was_written_and_the_queues_end_there() {
 #[test]
 fn the_check_point_vouches_for_nothing_that_waits_in_the_pool() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, pooled(4, 64 << 10, options(dir.path())));
     let put = |at: i64, number: u64| append_at(&store, at, TOPIC, 0, &body(number)).end.0;
     assert!(store.flushed().wait_until(put(1_000, 0), deadline()));
-    let _resumes = disk.stall_log_writes();
+    let _resumes = until_dropped(&disk, LOG_WRITES_STALLED);
     put(2_000_000, 1);
     // The check-point moves to the first.
     let marks = || std::fs::read(dir.path().join("checkpoint")).unwrap();
@@ -232,7 +232,7 @@ fn the_check_point_vouches_for_nothing_that_waits_in_the_pool() {
     eventually("the check-point", || log_time(&marks()) >= 1_000);
     assert_eq!(log_time(&marks()), 1_000);
     assert_eq!(store.last_timestamp(), 1_000);
-    disk.resume_log_writes();
+    disk.set(LOG_WRITES_STALLED, false);
     eventually("the check-point", || log_time(&marks()) == 2_000_000);
 }
 

@@ -18,7 +18,7 @@ const HOUR: i64 = 3_600_000;
 struct Kept {
     store: Arc<Store>,
     hand: ManualClock,
-    disk: Arc<FaultyDisk>,
+    disk: Arc<FaultDisk>,
     /// Dropped last.
     dir: tempfile::TempDir,
 }
@@ -29,8 +29,8 @@ fn kept(change: impl FnOnce(&mut Retention)) -> Kept {
 
 fn kept_of(change: impl FnOnce(&mut Retention), adjust: impl FnOnce(&mut StoreOptions)) -> Kept {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
-    disk.faults.used_percent.store(10, Ordering::SeqCst);
+    let disk = fault_disk();
+    disk.set(used(10), true);
     let (clock, hand) = Clock::manual(TimeMs(MIDNIGHT));
     let mut retention = Retention { file_reserved: Duration::from_secs(3600), ..Retention::default() };
     change(&mut retention);
@@ -139,7 +139,7 @@ fn the_first_message_that_retention_has_left_is_found_though_its_unit_is_damaged
 #[test]
 fn a_disk_above_its_ratio_lets_expired_files_go_at_any_hour() {
     let kept = kept(|_| {});
-    kept.disk.faults.used_percent.store(80, Ordering::SeqCst);
+    kept.disk.set(used(80), true);
     kept.is_untouched_for_a_while();
     kept.advance(2 * HOUR);
     eventually("deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
@@ -155,7 +155,7 @@ fn what_a_group_has_not_consumed_stays_until_the_disk_comes_first() {
     kept.is_untouched_for_a_while();
     floor.store(2 * SEGMENT + 5, Ordering::SeqCst);
     eventually("deletion", || kept.store.min_offset().0 == 2 * SEGMENT);
-    kept.disk.faults.used_percent.store(86, Ordering::SeqCst);
+    kept.disk.set(used(86), true);
     eventually("forced deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
     append_at(&kept.store, MIDNIGHT, TOPIC, 0, b"the tail stays");
 }
@@ -175,33 +175,33 @@ fn expired_files_go_when_asked_for_whatever_the_hour_and_others_stay() {
 fn a_file_that_is_not_on_the_device_stays() {
     let kept = kept(|_| {});
     eventually("a flush", || kept.store.flushed().get() == kept.store.end().0);
-    kept.disk.stall();
+    kept.disk.set(STALLED, true);
     for _ in 0..300 {
         append_at(&kept.store, MIDNIGHT, TOPIC, 0, &[0; 1000]);
     }
     // Its name may come back with a loss of power, without what was in it; and the log would end there.
-    kept.disk.faults.used_percent.store(86, Ordering::SeqCst);
+    kept.disk.set(used(86), true);
     let flushed = kept.store.flushed().get();
     assert!(flushed < kept.old_files() * SEGMENT);
     eventually("forced deletion", || kept.store.min_offset().0 == flushed / SEGMENT * SEGMENT);
-    let looks = kept.disk.faults.looks.load(Ordering::SeqCst);
-    eventually("further looks", || kept.disk.faults.looks.load(Ordering::SeqCst) > looks + 5);
+    let looks = kept.disk.count(&[Call::Space], &Files::All);
+    eventually("further looks", || kept.disk.count(&[Call::Space], &Files::All) > looks + 5);
     assert!(kept.store.min_offset().0 <= flushed);
-    kept.disk.resume();
+    kept.disk.set(STALLED, false);
     eventually("the rest", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
 }
 
 #[test]
 fn nothing_is_forced_where_that_is_forbidden() {
     let kept = kept(|retention| retention.clean_forcibly = false);
-    kept.disk.faults.used_percent.store(88, Ordering::SeqCst);
+    kept.disk.set(used(88), true);
     kept.is_untouched_for_a_while();
 }
 
 #[test]
 fn a_disk_above_the_warning_level_takes_no_messages_until_there_is_room() {
     let kept = kept(|retention| retention.clean_forcibly = false);
-    kept.disk.faults.used_percent.store(95, Ordering::SeqCst);
+    kept.disk.set(used(95), true);
     eventually("the flag", || kept.store.writable().is_err());
     let mut batch = RecordBatch::new();
     push(&kept.store, &mut batch, TOPIC, 0, b"x");
@@ -211,7 +211,7 @@ fn a_disk_above_the_warning_level_takes_no_messages_until_there_is_room() {
     };
     assert_eq!((&**path, *used_percent, *limit_percent), (&*kept.dir.path().join("commitlog"), 95, 90));
     assert_eq!(kept.store.disk_use().unwrap().used_percent(), 95);
-    kept.disk.faults.used_percent.store(50, Ordering::SeqCst);
+    kept.disk.set(used(50), true);
     eventually("room", || kept.store.writable().is_ok());
     append_at(&kept.store, MIDNIGHT, TOPIC, 0, b"x");
 }
@@ -219,10 +219,10 @@ fn a_disk_above_the_warning_level_takes_no_messages_until_there_is_room() {
 #[test]
 fn a_file_that_cannot_be_removed_stays_part_of_the_log() {
     let kept = kept(|_| {});
-    kept.disk.faults.cannot_remove.store(true, Ordering::SeqCst);
+    kept.disk.set(CANNOT_REMOVE, true);
     kept.advance(4 * HOUR);
     kept.is_untouched_for_a_while();
-    kept.disk.faults.cannot_remove.store(false, Ordering::SeqCst);
+    kept.disk.set(CANNOT_REMOVE, false);
     eventually("deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
 }
 
@@ -230,7 +230,7 @@ fn a_file_that_cannot_be_removed_stays_part_of_the_log() {
 fn a_queue_whose_file_cannot_be_removed_keeps_no_other_from_following_and_no_gap_behind_it() {
     let kept = kept(|_| {});
     let stuck = queue_file(kept.dir.path(), TOPIC, 0, 2000);
-    *kept.disk.faults.stuck.lock() = Some(stuck.clone());
+    kept.disk.set(unremovable(&stuck), true);
     let others = ["a", "m", "z"];
     for topic in others {
         append_at(&kept.store, MIDNIGHT, topic, 0, &[0; 1000]);
@@ -249,7 +249,7 @@ fn a_queue_whose_file_cannot_be_removed_keeps_no_other_from_following_and_no_gap
     }
     assert!(stuck.exists());
     kept.store.close().unwrap();
-    *kept.disk.faults.stuck.lock() = None;
+    kept.disk.set(unremovable(&stuck), false);
     let (store, found) = open(kept.dir.path());
     assert_eq!(found.findings, Vec::<String>::new());
     drop(store);
@@ -270,22 +270,22 @@ fn units_that_wait_for_a_file_keep_it_though_there_is_one_ahead() {
     let options = StoreOptions { clean_interval: Duration::from_millis(5), ..options(kept.dir.path()) };
     let retention = Retention { file_reserved: Duration::ZERO, ..Retention::default() };
     let (store, _) = open_on(&kept.disk, StoreOptions { retention, ..options });
-    kept.disk.faults.cannot_write_queues.store(true, Ordering::SeqCst);
+    kept.disk.set(QUEUES_FULL, true);
     for _ in 0..200 {
         append_at(&store, MIDNIGHT, TOPIC, 0, &[0; 1000]);
     }
-    kept.disk.faults.used_percent.store(86, Ordering::SeqCst);
+    kept.disk.set(used(86), true);
     eventually("forced deletion", || store.min_offset().0 == store.end().0 / SEGMENT * SEGMENT);
     let queue = store.queue(TOPIC, 0).unwrap();
     eventually("the queue's lower end", || queue.min_offset() > 400);
-    kept.disk.faults.cannot_write_queues.store(false, Ordering::SeqCst);
+    kept.disk.set(QUEUES_FULL, false);
     store.close().unwrap();
 }
 
 #[test]
 fn readers_beside_retention_get_whole_records_or_are_sent_on() {
     let kept = kept(|retention| retention.file_reserved = Duration::ZERO);
-    kept.disk.faults.used_percent.store(80, Ordering::SeqCst);
+    kept.disk.set(used(80), true);
     let store = &kept.store;
     std::thread::scope(|scope| {
         let appender = scope.spawn(|| {
@@ -388,7 +388,7 @@ fn a_log_that_is_too_long_keeps_what_a_group_has_not_consumed_until_the_disk_com
     kept.is_untouched_for_a_while();
     floor.store(2 * SEGMENT + 5, Ordering::SeqCst);
     eventually("deletion", || kept.store.min_offset().0 == 2 * SEGMENT);
-    kept.disk.faults.used_percent.store(86, Ordering::SeqCst);
+    kept.disk.set(used(86), true);
     eventually("forced deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
 }
 
@@ -402,7 +402,7 @@ fn until_somebody_says_what_is_needed_all_is_unless_the_disk_comes_first() {
     eventually("deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
 
     let kept = protected();
-    kept.disk.faults.used_percent.store(86, Ordering::SeqCst);
+    kept.disk.set(used(86), true);
     eventually("forced deletion", || kept.store.min_offset().0 == kept.old_files() * SEGMENT);
 }
 
@@ -447,8 +447,8 @@ fn a_file_whose_first_message_is_damaged_keeps_those_before_it_no_longer_than_th
         append_at(&kept.store, MIDNIGHT + 4 * HOUR, TOPIC, 0, &[0; 1000]);
     }
     assert!(kept.old_files() * SEGMENT > end + SEGMENT);
-    let looks = kept.disk.faults.looks.load(Ordering::SeqCst);
-    eventually("further looks", || kept.disk.faults.looks.load(Ordering::SeqCst) > looks + 10);
+    let looks = kept.disk.count(&[Call::Space], &Files::All);
+    eventually("further looks", || kept.disk.count(&[Call::Space], &Files::All) > looks + 10);
     assert_eq!(kept.store.min_offset().0, end - SEGMENT);
     kept.advance(2 * HOUR);
     eventually("deletion", || {

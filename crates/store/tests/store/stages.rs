@@ -45,7 +45,7 @@ fn with_replicas_what_enough_of_them_have_is_shown_and_nothing_else() {
 #[test]
 fn with_sync_flush_and_replicas_the_later_of_both_is_waited_for() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, StoreOptions { flush: FlushMode::Sync, ..options(dir.path()) });
     store.wait_for_replicas(true);
     let first = append(&store, TOPIC, 0, b"one");
@@ -55,7 +55,7 @@ fn with_sync_flush_and_replicas_the_later_of_both_is_waited_for() {
     store.replicated_to(first.end).unwrap();
     assert!(wait.poll(&mut Context::from_waker(Waker::noop())).is_ready());
 
-    let resumes = disk.stall_until_dropped();
+    let resumes = until_dropped(&disk, STALLED);
     let second = append(&store, TOPIC, 0, b"two");
     store.replicated_to(second.end).unwrap();
     assert_eq!(store.confirmed().get(), first.end.0);
@@ -69,9 +69,9 @@ fn with_sync_flush_and_replicas_the_later_of_both_is_waited_for() {
 #[test]
 fn what_consumers_could_see_stays_when_the_device_is_asked_for() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
+    let disk = fault_disk();
     let (store, _) = open_on(&disk, options(dir.path()));
-    let resumes = disk.stall_until_dropped();
+    let resumes = until_dropped(&disk, STALLED);
     let first = append(&store, TOPIC, 0, b"one");
     assert_eq!(store.confirmed().get(), first.end.0);
     store.set_flush(FlushMode::Sync);

@@ -1,16 +1,13 @@
 //! What every test here needs: a small store in a temporary folder, records, and a file system that can be made to fail.
 
-use std::io;
-use std::ops::Range;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use disk::{Disk, DiskFile, DiskUse, OpenHow, RealDisk};
+use disk::Disk;
+pub use disk::faults::{Budget, Call, Fault, FaultDisk, Files, How, SYNCS};
 use env::TimeMs;
-use memmap2::MmapRaw;
-use parking_lot::{Condvar, Mutex};
 use protocol::record::{self, RecordDraft, Scanned};
 use store::{
     AppendError, FlushMode, Landed, LogSlice, Read, ReadLimits, RecordBatch, Recovered, RecoveryOptions, Retention,
@@ -83,7 +80,7 @@ pub fn open(root: &Path) -> (Arc<Store>, Recovered) {
     open_as(&options(root))
 }
 
-pub fn open_on(disk: &Arc<FaultyDisk>, options: StoreOptions) -> (Arc<Store>, Recovered) {
+pub fn open_on(disk: &Arc<FaultDisk>, options: StoreOptions) -> (Arc<Store>, Recovered) {
     reopen_as(&options, &(Arc::clone(disk) as Arc<dyn Disk>), &|| {})
 }
 
@@ -259,290 +256,92 @@ pub fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
     std::fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
 }
 
-/// The machine's files, with a device that can be filled, emptied, slowed down and broken.
-#[derive(Debug, Default)]
-pub struct FaultyDisk {
-    pub faults: Arc<Faults>,
+/// A disk that can be filled, emptied, slowed down and broken. The machine's own file system is
+/// never brought to the device as a whole: it has other things to write.
+pub fn fault_disk() -> Arc<FaultDisk> {
+    let disk = FaultDisk::noting();
+    disk.set(Fault::new(&[Call::SyncFileSystem], Files::All, How::Skipped), true);
+    Arc::new(disk)
 }
 
-#[derive(Debug, Default)]
-pub struct Faults {
-    /// Bytes that may still be allocated; none: any number.
-    pub allocatable: Mutex<Option<u64>>,
-    pub cannot_allocate: AtomicBool,
-    pub cannot_remove: AtomicBool,
-    /// A file that cannot be removed.
-    pub stuck: Mutex<Option<PathBuf>>,
-    /// Names of files of the log cannot be made durable.
-    pub cannot_sync_log_dir: AtomicBool,
-    /// Nor can those in this folder.
-    pub unsyncable_dir: Mutex<Option<PathBuf>>,
-    /// Writes that files of the key index may still have; none: any number.
-    pub index_writes: Mutex<Option<u64>>,
-    /// Files of consume queues cannot be written.
-    pub cannot_write_queues: AtomicBool,
-    /// How full the device says it is, in percent; 0: as the machine says.
-    pub used_percent: AtomicU64,
-    /// This folder's device is nearly full, whatever others say.
-    pub full_dir: Mutex<Option<PathBuf>>,
-    /// This folder lies on a device of its own.
-    pub own_device: Mutex<Option<PathBuf>>,
-    /// Nothing in this folder can be opened for writing.
-    pub read_only_dir: Mutex<Option<PathBuf>>,
-    /// What lies in this folder does not say how full it is.
-    pub unmeasurable: Mutex<Option<PathBuf>>,
-    /// Files in this folder get no room.
-    pub without_room: Mutex<Option<PathBuf>>,
-    /// How often they were refused it.
-    pub refused_room: AtomicU64,
-    /// Files of the log get room and lose it again before its pages are made: for files that hold nothing yet.
-    pub loses_room: AtomicBool,
-    pub frees_on_remove: AtomicBool,
-    pub removed: AtomicU64,
-    /// This file cannot be read, until it is removed.
-    pub unreadable: Mutex<Option<PathBuf>>,
-    /// This file is cut to nothing as soon as it has been mapped.
-    pub loses_its_end: Mutex<Option<PathBuf>>,
-    /// How often somebody asked how full the device is.
-    pub looks: AtomicU64,
-    /// Only files of consume queues stall.
-    pub stalls_queues_only: AtomicBool,
-    /// While true, writes to files of the log do not come to an end.
-    pub log_writes_stalled: Mutex<bool>,
-    /// Writes to files of the log so far, by their lengths.
-    pub log_writes: Mutex<Vec<usize>>,
-    /// While true, no file reaches the device.
-    pub stalled: Mutex<bool>,
-    pub resumed: Condvar,
-    /// Files that wait for the device to go on.
-    pub waiting_syncs: AtomicU64,
-    /// Nothing reaches the device, and nobody waits for it: for tests that lose no power and open very many stores.
-    pub skips_syncs: AtomicBool,
-    /// Files made durable since the start.
-    pub syncs: AtomicU64,
-    /// Stretches of mapped files made durable since the start, in bytes of the file.
-    pub mapped_syncs: Mutex<Vec<Range<usize>>>,
-    /// Folders whose names were made durable.
-    pub synced_dirs: Mutex<Vec<PathBuf>>,
-    /// The same, with the files that were removed, in the order of all that.
-    pub name_changes: Mutex<Vec<PathBuf>>,
-    /// Folders whose file systems were made durable as a whole.
-    pub synced_file_systems: Mutex<Vec<PathBuf>>,
-    /// The file system of this folder has lost something that was written. As the kernel does, it says so to the first who asks, and to nobody else.
-    pub lost_writes_of: Mutex<Option<PathBuf>>,
+pub const LOG: Files = Files::Under("commitlog");
+pub const QUEUES: Files = Files::Under("consumequeue");
+/// Files of consume queues cannot be written.
+pub const QUEUES_FULL: Fault = Fault::new(&[Call::Write], QUEUES, How::Fails(ErrorKind::StorageFull));
+/// The file system gives no blocks ahead.
+pub const NO_ROOM_AHEAD: Fault =
+    Fault::new(&[Call::Allocate, Call::Punch], Files::All, How::Fails(ErrorKind::Unsupported));
+pub const CANNOT_REMOVE: Fault = Fault::new(&[Call::Remove], Files::All, How::Fails(ErrorKind::PermissionDenied));
+/// Names of files of the log cannot be made durable.
+pub const CANNOT_SYNC_LOG_DIR: Fault = Fault::new(&[Call::SyncDir], LOG, How::Fails(ErrorKind::Other));
+/// Files of the log get room and lose it again before its pages are made: for files that hold nothing yet.
+pub const LOSES_ROOM: Fault = Fault::new(&[Call::Allocate], LOG, How::TakenBack);
+/// No file reaches the device, nor is it known whether it will.
+pub const STALLED: Fault = Fault::new(SYNCS, Files::All, How::Waits);
+pub const QUEUES_STALLED: Fault = Fault::new(SYNCS, QUEUES, How::Waits);
+/// Writes to files of the log do not come to an end.
+pub const LOG_WRITES_STALLED: Fault = Fault::new(&[Call::Write], LOG, How::Waits);
+
+/// So many bytes may still be allocated.
+pub fn room_for(bytes: u64) -> Fault {
+    Fault::new(&[Call::Allocate], Files::All, How::Fails(ErrorKind::StorageFull)).after(Budget::Bytes(bytes))
 }
 
-impl FaultyDisk {
-    pub fn new() -> Arc<FaultyDisk> {
-        Arc::default()
-    }
-
-    pub fn stall(&self) {
-        *self.faults.stalled.lock() = true;
-    }
-
-    /// Until it is resumed, or what comes of it is dropped: a store can be dropped then, also where a test fails.
-    pub fn stall_log_writes(self: &Arc<FaultyDisk>) -> impl Drop + use<> {
-        *self.faults.log_writes_stalled.lock() = true;
-        Resumes(Arc::clone(self))
-    }
-
-    /// As `stall`.
-    pub fn stall_until_dropped(self: &Arc<FaultyDisk>) -> impl Drop + use<> {
-        self.stall();
-        Resumes(Arc::clone(self))
-    }
-
-    pub fn resume_log_writes(&self) {
-        *self.faults.log_writes_stalled.lock() = false;
-        self.faults.resumed.notify_all();
-    }
-
-    pub fn resume(&self) {
-        *self.faults.stalled.lock() = false;
-        self.faults.resumed.notify_all();
-    }
+/// How full the device says it is, in percent.
+pub const fn used(percent: u8) -> Fault {
+    Fault::new(&[Call::Space], Files::All, How::Used(percent))
 }
 
-struct Resumes(Arc<FaultyDisk>);
+/// A folder whose device is nearly full, whatever others say.
+pub fn full_dir(dir: PathBuf) -> Fault {
+    Fault::new(&[Call::Space], Files::In(dir), How::Used(99))
+}
 
-impl Drop for Resumes {
+/// A folder that lies on a device of its own.
+pub fn own_device(dir: PathBuf) -> Fault {
+    Fault::new(&[Call::Space], Files::In(dir), How::OwnDevice)
+}
+
+/// A folder that does not say how full it is.
+pub fn unmeasurable(dir: PathBuf) -> Fault {
+    Fault::new(&[Call::Space], Files::In(dir), How::Fails(ErrorKind::Other))
+}
+
+/// A folder in which nothing can be opened for writing.
+pub fn read_only_dir(dir: PathBuf) -> Fault {
+    Fault::new(&[Call::OpenToWrite], Files::In(dir), How::Fails(ErrorKind::ReadOnlyFilesystem))
+}
+
+/// A folder whose files get no room.
+pub fn without_room(dir: PathBuf) -> Fault {
+    Fault::new(&[Call::Allocate], Files::In(dir), How::Fails(ErrorKind::StorageFull))
+}
+
+/// A folder whose names cannot be made durable.
+pub fn unsyncable_dir(dir: PathBuf) -> Fault {
+    Fault::new(&[Call::SyncDir], Files::Is(dir), How::Fails(ErrorKind::Other))
+}
+
+/// A file that cannot be removed.
+pub fn unremovable(path: &Path) -> Fault {
+    Fault::new(&[Call::Remove], Files::Is(path.to_owned()), How::Fails(ErrorKind::PermissionDenied))
+}
+
+/// A file that is cut to nothing as soon as it has been mapped.
+pub fn loses_its_end(path: PathBuf) -> Fault {
+    Fault::new(&[Call::Open, Call::OpenToWrite], Files::Is(path), How::CutOff).once()
+}
+
+/// The faults hold until they are lifted, or what comes of it is dropped: a store can be dropped then, also where a test fails.
+pub fn until_dropped(disk: &Arc<FaultDisk>, fault: Fault) -> impl Drop + use<> {
+    disk.set(fault.clone(), true);
+    Lifts(Arc::clone(disk), fault)
+}
+
+struct Lifts(Arc<FaultDisk>, Fault);
+
+impl Drop for Lifts {
     fn drop(&mut self) {
-        self.0.resume();
-        self.0.resume_log_writes();
-    }
-}
-
-impl disk::DiskLayer for FaultyDisk {
-    fn inner(&self) -> &dyn Disk {
-        &RealDisk
-    }
-    fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
-        let read_only = self.faults.read_only_dir.lock();
-        if how != OpenHow::Read && read_only.as_ref().is_some_and(|dir| path.starts_with(dir)) {
-            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
-        }
-        drop(read_only);
-        let is_in = |dir: &str| path.components().any(|part| part.as_os_str() == dir);
-        let (is_log, is_queue, is_index) = (is_in("commitlog"), is_in("consumequeue"), is_in("index"));
-        let file = RealDisk.open(path, how)?;
-        let is_lost = self.faults.loses_its_end.lock().take_if(|lost| lost == path).is_some();
-        let (path, faults) = (path.to_owned(), Arc::clone(&self.faults));
-        Ok(Arc::new(FaultyFile { file, path, is_log, is_queue, is_index, is_lost, faults }))
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        let is_stuck = self.faults.stuck.lock().as_deref() == Some(path);
-        if is_stuck || self.faults.cannot_remove.load(Ordering::SeqCst) {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-        if path.components().any(|part| part.as_os_str() == "commitlog") {
-            self.faults.removed.fetch_add(1, Ordering::SeqCst);
-        }
-        self.faults.name_changes.lock().push(path.to_owned());
-        let mut unreadable = self.faults.unreadable.lock();
-        if unreadable.as_deref() == Some(path) {
-            *unreadable = None;
-        }
-        drop(unreadable);
-        RealDisk.remove(path)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        if self.faults.cannot_sync_log_dir.load(Ordering::SeqCst) && dir.ends_with("commitlog") {
-            return Err(io::Error::other("broken"));
-        }
-        if self.faults.unsyncable_dir.lock().as_deref() == Some(dir) {
-            return Err(io::Error::other("broken"));
-        }
-        self.faults.synced_dirs.lock().push(dir.to_owned());
-        self.faults.name_changes.lock().push(dir.to_owned());
-        if self.faults.skips_syncs.load(Ordering::SeqCst) { Ok(()) } else { RealDisk.sync_dir(dir) }
-    }
-    fn sync_file_system(&self, dir: &Path) -> io::Result<()> {
-        if self.faults.lost_writes_of.lock().take_if(|lost| lost == dir).is_some() {
-            return Err(io::Error::other("broken"));
-        }
-        // Noted only: the machine has other things to write.
-        self.faults.synced_file_systems.lock().push(dir.to_owned());
-        Ok(())
-    }
-    /// What is nearly full is a device of its own.
-    fn device(&self, path: &Path) -> io::Result<u64> {
-        let is_in = |dir: &Mutex<Option<PathBuf>>| dir.lock().as_ref().is_some_and(|dir| path.starts_with(dir));
-        Ok(u64::from(is_in(&self.faults.full_dir)) + 2 * u64::from(is_in(&self.faults.own_device)))
-    }
-    fn space(&self, path: &Path) -> io::Result<DiskUse> {
-        self.faults.looks.fetch_add(1, Ordering::SeqCst);
-        if self.faults.unmeasurable.lock().as_ref().is_some_and(|dir| path.starts_with(dir)) {
-            return Err(io::Error::other("broken"));
-        }
-        if self.faults.frees_on_remove.load(Ordering::SeqCst) {
-            let gone = self.faults.removed.load(Ordering::SeqCst);
-            return Ok(DiskUse { total: 100 << 20, available: (14 + gone.min(80)) << 20 });
-        }
-        if self.faults.full_dir.lock().as_ref().is_some_and(|dir| path.starts_with(dir)) {
-            return Ok(DiskUse { total: 100 << 20, available: 1 << 20 });
-        }
-        match self.faults.used_percent.load(Ordering::SeqCst) {
-            0 => RealDisk.space(path),
-            used => Ok(DiskUse { total: 100 << 20, available: (100 - used) << 20 }),
-        }
-    }
-}
-
-#[derive(Debug)]
-struct FaultyFile {
-    file: Arc<dyn DiskFile>,
-    path: PathBuf,
-    is_log: bool,
-    is_queue: bool,
-    is_index: bool,
-    is_lost: bool,
-    faults: Arc<Faults>,
-}
-
-impl Drop for FaultyFile {
-    fn drop(&mut self) {
-        if self.is_lost {
-            self.file.set_len(0).unwrap();
-        }
-    }
-}
-
-impl FaultyFile {
-    fn wait_while_stalled(&self) {
-        let stalls = self.is_queue || !self.faults.stalls_queues_only.load(Ordering::SeqCst);
-        let mut stalled = self.faults.stalled.lock();
-        if !stalls || !*stalled {
-            return;
-        }
-        self.faults.waiting_syncs.fetch_add(1, Ordering::SeqCst);
-        while *stalled {
-            self.faults.resumed.wait(&mut stalled);
-        }
-        self.faults.waiting_syncs.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-impl disk::FileLayer for FaultyFile {
-    fn inner(&self) -> &dyn DiskFile {
-        &*self.file
-    }
-    fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        if self.faults.unreadable.lock().as_ref() == Some(&self.path) {
-            return Err(io::Error::other("broken"));
-        }
-        self.file.read_at(buffer, at)
-    }
-    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        if self.is_log {
-            let mut stalled = self.faults.log_writes_stalled.lock();
-            while *stalled {
-                self.faults.resumed.wait(&mut stalled);
-            }
-            drop(stalled);
-            self.faults.log_writes.lock().push(bytes.len());
-        }
-        if self.is_queue && self.faults.cannot_write_queues.load(Ordering::SeqCst) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        if self.is_index
-            && let Some(left) = &mut *self.faults.index_writes.lock()
-        {
-            *left = left.checked_sub(1).ok_or(io::ErrorKind::StorageFull)?;
-        }
-        self.file.write_at(bytes, at)
-    }
-    fn sync_data(&self) -> io::Result<()> {
-        self.wait_while_stalled();
-        self.faults.syncs.fetch_add(1, Ordering::SeqCst);
-        if self.faults.skips_syncs.load(Ordering::SeqCst) { Ok(()) } else { self.file.sync_data() }
-    }
-    fn sync_mapped(&self, map: &MmapRaw, start: usize, bytes: usize) -> io::Result<()> {
-        self.wait_while_stalled();
-        self.faults.syncs.fetch_add(1, Ordering::SeqCst);
-        self.faults.mapped_syncs.lock().push(start..start + bytes);
-        self.file.sync_mapped(map, start, bytes)
-    }
-    fn allocate(&self, at: u64, bytes: u64) -> io::Result<()> {
-        if self.faults.cannot_allocate.load(Ordering::SeqCst) {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        if self.faults.without_room.lock().as_ref().is_some_and(|dir| self.path.starts_with(dir)) {
-            self.faults.refused_room.fetch_add(1, Ordering::SeqCst);
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        if let Some(left) = &mut *self.faults.allocatable.lock() {
-            *left = left.checked_sub(bytes).ok_or(io::ErrorKind::StorageFull)?;
-        }
-        let loses = self.is_log && at == 0 && self.faults.loses_room.load(Ordering::SeqCst);
-        let loses = loses && self.file.data_from(0)?.is_none();
-        self.file.allocate(at, bytes)?;
-        if loses { self.file.set_len(0) } else { Ok(()) }
-    }
-    fn punch(&self, at: u64, bytes: u64) -> io::Result<()> {
-        if self.faults.cannot_allocate.load(Ordering::SeqCst) {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        self.file.punch(at, bytes)
+        self.0.set(self.1.clone(), false);
     }
 }

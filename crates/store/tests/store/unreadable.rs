@@ -88,8 +88,8 @@ fn a_start_that_cannot_read_the_log_says_where() {
     let image = image(dir.path());
     std::fs::remove_file(image.path().join("checkpoint")).unwrap();
     // The file loses its end while it is being read: its length is asked for, and given, at first.
-    let disk = FaultyDisk::new();
-    *disk.faults.loses_its_end.lock() = Some(segment_path(image.path(), SEGMENT));
+    let disk = fault_disk();
+    disk.set(loses_its_end(segment_path(image.path(), SEGMENT)), true);
     let env = store::StoreEnv { disk: std::sync::Arc::clone(&disk) as _, ..store::StoreEnv::real() };
     let error = Store::open(options(image.path()), env).map(|_| ()).unwrap_err();
     let StoreError::Read { path, .. } = &error else { panic!("{error}") };
@@ -99,8 +99,8 @@ fn a_start_that_cannot_read_the_log_says_where() {
 #[test]
 fn retention_survives_a_file_that_it_cannot_read() {
     let dir = tempfile::tempdir().unwrap();
-    let disk = FaultyDisk::new();
-    disk.faults.used_percent.store(10, std::sync::atomic::Ordering::SeqCst);
+    let disk = fault_disk();
+    disk.set(used(10), true);
     let options = store::StoreOptions {
         retention: store::Retention {
             disk_max_used_percent: 5,
@@ -115,13 +115,13 @@ fn retention_survives_a_file_that_it_cannot_read() {
     append_run(&store, 0..700);
     store.close().unwrap();
     drop(store);
-    *disk.faults.loses_its_end.lock() = Some(segment_path(dir.path(), SEGMENT));
+    disk.set(loses_its_end(segment_path(dir.path(), SEGMENT)), true);
     // The first look asks the second file for the age of the first, and then the third one.
     let (store, _) = open_on(&disk, options);
     let last_file = store.end().0 / SEGMENT * SEGMENT;
     assert!(last_file >= 2 * SEGMENT, "{last_file}");
     eventually("all files but the last one go", || store.min_offset().0 == last_file);
-    assert!(disk.faults.loses_its_end.lock().is_none(), "nobody has read the second one");
+    assert!(!disk.has(&loses_its_end(segment_path(dir.path(), SEGMENT))), "nobody has read the second one");
     assert_eq!(append(&store, TOPIC, 0, &body(700)).queue_offset, 700);
     store.close().unwrap();
 }

@@ -1,16 +1,14 @@
 //! A sync that fails, and a machine that goes on: what the kernel still has, and takes for clean, the next start does not vouch for as it is.
 
-use std::collections::BTreeMap;
-use std::io;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use disk::Disk;
 use disk::turns::{InCharge, Turns};
-use disk::{Disk, DiskFile, OpenHow, RealDisk};
 use env::{Clock, ManualClock, Random, TimeMs};
 use journal::TableId;
-use memmap2::MmapRaw;
 use parking_lot::Mutex;
 use store::{
     FlushMode, IndexOptions, KeyKind, KeyQuery, RecordBatch, Recovered, Store, StoreEnv, StoreOptions, TagsCode,
@@ -23,45 +21,6 @@ const PAGE: usize = 4096;
 const BEGIN_MS: i64 = 1_700_000_000_000;
 const TABLE: TableId = TableId(1);
 
-/// What the device has of the files, beside what the kernel has. Paths are those below the root.
-#[derive(Clone, Debug, Default)]
-struct Device {
-    safe: BTreeMap<PathBuf, Vec<u8>>,
-    /// Pages, by their number, as the kernel had them when a sync failed: as long as they stay so, no sync brings them.
-    dropped: BTreeMap<(PathBuf, usize), Vec<u8>>,
-    /// The next sync of a file in this folder fails, and none of them has come to the device.
-    fails: Option<&'static str>,
-}
-
-impl Device {
-    /// Of one file, the bytes `from..to`.
-    fn sync(&mut self, path: &Path, now: &[u8], from: usize, to: usize, is_dropped: bool) {
-        let Device { safe, dropped, .. } = self;
-        let safe = safe.entry(path.to_owned()).or_default();
-        safe.resize(now.len(), 0);
-        for (number, page) in now.chunks(PAGE).enumerate() {
-            let at = number * PAGE;
-            let safe = &mut safe[at..at + page.len()];
-            if at + PAGE <= from || at >= to || safe == page {
-                continue;
-            }
-            let key = (path.to_owned(), number);
-            if is_dropped {
-                dropped.insert(key, page.to_vec());
-            } else if dropped.get(&key).is_none_or(|dropped| dropped != page) {
-                safe.copy_from_slice(page);
-            }
-        }
-    }
-}
-
-/// A disk whose failed syncs leave pages as ext4 and XFS do.
-#[derive(Clone, Debug)]
-struct DroppingDisk {
-    root: PathBuf,
-    device: Arc<Mutex<Device>>,
-}
-
 /// All files below a folder.
 fn files_in(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
@@ -73,61 +32,55 @@ fn files_in(dir: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// A disk whose failed syncs leave pages as ext4 and XFS do.
+#[derive(Clone, Debug)]
+struct DroppingDisk {
+    root: PathBuf,
+    disk: FaultDisk,
+}
+
 impl DroppingDisk {
     fn new(root: &Path) -> DroppingDisk {
-        DroppingDisk { root: root.to_owned(), device: Arc::default() }
+        DroppingDisk::on(root, FaultDisk::default().keeping(Files::In(root.to_owned())))
     }
 
-    fn fail(&self, folder: &'static str) {
-        self.device.lock().fails = Some(folder);
-    }
-
-    fn relative<'a>(&self, path: &'a Path) -> &'a Path {
-        path.strip_prefix(&self.root).unwrap()
-    }
-
-    fn files(&self) -> Vec<PathBuf> {
-        let mut files = Vec::new();
-        files_in(&self.root, &mut files);
-        files
-    }
-
-    fn sync(&self, path: &Path, from: usize, to: usize) -> io::Result<()> {
-        let relative = self.relative(path);
-        let mut device = self.device.lock();
-        let Some(folder) = device.fails.take_if(|folder| relative.starts_with(*folder)) else {
-            device.sync(relative, &std::fs::read(path)?, from, to, false);
-            return Ok(());
-        };
-        for path in self.files().iter().filter(|path| self.relative(path).starts_with(folder)) {
-            device.sync(self.relative(path), &std::fs::read(path)?, 0, usize::MAX, true);
+    /// It knows what the device has; the machine's own has nothing to do.
+    fn on(root: &Path, disk: FaultDisk) -> DroppingDisk {
+        for calls in [SYNCS, &[Call::SyncDir], &[Call::SyncFileSystem]] {
+            disk.set(Fault::new(calls, Files::All, How::Skipped), true);
         }
-        // EIO.
-        Err(io::Error::from_raw_os_error(5))
+        DroppingDisk { root: root.to_owned(), disk }
+    }
+
+    fn disk(&self) -> Arc<dyn Disk> {
+        Arc::new(self.disk.clone())
+    }
+
+    /// The next sync of a file in this folder fails, and none of them has come to the device.
+    fn fail(&self, folder: &str) {
+        self.disk.set(Fault::new(SYNCS, Files::In(self.root.join(folder)), How::Loses).once(), true);
     }
 
     /// Pages of this folder that the kernel takes for clean.
     fn dropped(&self, folder: &str) -> usize {
-        self.device.lock().dropped.keys().filter(|(path, _)| path.starts_with(folder)).count()
+        self.disk.dropped_pages(&self.root.join(folder))
     }
 
     /// What the next process finds: all that the kernel has, and the device as it is.
     fn next_process(&self) -> (TempDir, DroppingDisk) {
-        let device = self.device.lock().clone();
         let left = image(&self.root);
-        let disk = DroppingDisk { root: left.path().to_owned(), device: Arc::new(Mutex::new(device)) };
+        let disk = DroppingDisk::on(left.path(), self.disk.moved(&self.root, left.path()));
         (left, disk)
     }
 
     /// What a loss of power leaves.
     fn after_power_loss(&self) -> TempDir {
         let left = tempfile::tempdir().unwrap();
-        let device = self.device.lock();
-        for path in self.files() {
-            let relative = self.relative(&path);
+        for path in self.disk.kept_files().unwrap() {
+            let relative = path.strip_prefix(&self.root).unwrap();
             let to = left.path().join(relative);
             std::fs::create_dir_all(to.parent().unwrap()).unwrap();
-            if let Some(safe) = device.safe.get(relative) {
+            if let Some(safe) = self.disk.safe(&path) {
                 std::fs::write(to, safe).unwrap();
             } else if relative == Path::new("abort") {
                 // Its name is what counts.
@@ -135,54 +88,6 @@ impl DroppingDisk {
             }
         }
         left
-    }
-}
-
-impl disk::DiskLayer for DroppingDisk {
-    fn inner(&self) -> &dyn Disk {
-        &RealDisk
-    }
-    fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn DiskFile>> {
-        let file = RealDisk.open(path, how)?;
-        Ok(Arc::new(DroppingFile { file, path: path.to_owned(), disk: self.clone() }))
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)?;
-        let mut device = self.device.lock();
-        let safe = device.safe.remove(self.relative(from));
-        device.safe.extend(safe.map(|safe| (self.relative(to).to_owned(), safe)));
-        Ok(())
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        std::fs::metadata(dir).map(drop)
-    }
-    fn sync_file_system(&self, _dir: &Path) -> io::Result<()> {
-        self.files().iter().try_for_each(|path| self.sync(path, 0, usize::MAX))
-    }
-}
-
-#[derive(Debug)]
-struct DroppingFile {
-    file: Arc<dyn DiskFile>,
-    path: PathBuf,
-    disk: DroppingDisk,
-}
-
-impl disk::FileLayer for DroppingFile {
-    fn inner(&self) -> &dyn DiskFile {
-        &*self.file
-    }
-    fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        let pages = at as usize / PAGE..(at as usize + bytes.len()).div_ceil(PAGE);
-        let relative = self.disk.relative(&self.path);
-        self.disk.device.lock().dropped.retain(|(path, page), _| path != relative || !pages.contains(page));
-        self.file.write_at(bytes, at)
-    }
-    fn sync_data(&self) -> io::Result<()> {
-        self.disk.sync(&self.path, 0, usize::MAX)
-    }
-    fn sync_mapped(&self, _map: &MmapRaw, start: usize, bytes: usize) -> io::Result<()> {
-        self.disk.sync(&self.path, start, start + bytes)
     }
 }
 
@@ -205,7 +110,7 @@ impl Life {
         let left = Arc::new(Mutex::new(None));
         let (kept, ended) = (Arc::clone(&left), disk.clone());
         turns.begin_process(move || *kept.lock() = Some(ended.next_process()));
-        let env = StoreEnv { clock, random: Random::seeded(1), disk: Arc::new(disk.clone()), ..StoreEnv::real() };
+        let env = StoreEnv { clock, random: Random::seeded(1), disk: disk.disk(), ..StoreEnv::real() };
         let (store, found) = Store::open(StoreOptions { flush, ..options(&disk.root) }, env).unwrap();
         Life { store, found, turns, hand, left, _in_charge: in_charge }
     }
@@ -268,7 +173,7 @@ fn what_a_failed_flush_left_of_the_log_is_on_the_device_before_anything_behind_i
 
     // A start that cannot write it again says so, and leaves it to the next one.
     disk.fail("commitlog");
-    let env = StoreEnv { disk: Arc::new(disk.clone()), ..StoreEnv::real() };
+    let env = StoreEnv { disk: disk.disk(), ..StoreEnv::real() };
     let options = StoreOptions { flush: FlushMode::Sync, ..options(left.path()) };
     let refused = Store::open(options, env).err().unwrap().to_string();
     assert!(refused.contains("cannot write again"), "{refused}");
@@ -303,8 +208,8 @@ fn what_a_failed_sync_left_of_consume_queues_is_on_the_device_before_the_check_p
         append_at(&life.store, later, TOPIC, 0, &body(number));
     }
     life.until("a check-point", || {
-        let device = disk.device.lock();
-        device.safe.get(Path::new("checkpoint")).is_some_and(|bytes| bytes.starts_with(&later.to_be_bytes()))
+        let checkpoint = disk.disk.safe(&disk.root.join("checkpoint"));
+        checkpoint.is_some_and(|bytes| bytes.starts_with(&later.to_be_bytes()))
     });
     let after = disk.after_power_loss();
     drop(life);
@@ -361,12 +266,13 @@ fn a_key_index_that_cannot_be_synced_again_keeps_a_start_from_going_on_and_one_t
 
     let disk = DroppingDisk::new(dir.path());
     disk.fail("index");
-    let env = StoreEnv { disk: Arc::new(disk), ..StoreEnv::real() };
+    let env = StoreEnv { disk: disk.disk(), ..StoreEnv::real() };
     let refused = Store::open(options.clone(), env).err().unwrap().to_string();
     assert!(refused.contains("cannot write again") && refused.contains("/index/"), "{refused}");
 
-    let disk = FaultyDisk::new();
-    *disk.faults.unreadable.lock() = Some(files[1].clone());
+    let disk = fault_disk();
+    let unreadable = Fault::new(&[Call::Read], Files::Is(files[1].clone()), How::Fails(ErrorKind::Other));
+    disk.set(unreadable, true);
     let (store, found) = open_on(&disk, options);
     let is_said = |finding: &String| finding.starts_with(&*files[1].to_string_lossy()) && finding.contains("broken");
     assert!(found.findings.iter().any(is_said), "{found:?}");

@@ -112,7 +112,7 @@ impl Delivery {
     /// Adds a message whose queue another broker leads to those that are sent there.
     fn hand_on(&mut self, scheduled: &[u8], at: LogOffset) -> Option<Arc<Lane>> {
         let view = super::view_of(scheduled)?;
-        let mut draft = view.to_draft();
+        let mut draft = append::again(&view);
         draft.prepared_offset = !(at.0 as i64);
         let (lane, tags) = late::waiting(&self.broker, &mut draft, late::SOON)?;
         append::push(&mut self.batch, &lane, tags, &draft);
