@@ -55,6 +55,7 @@ mod write;
 pub use self::journal::options as journal_options;
 pub use broker::Broker;
 pub use caller::Caller;
+pub use client::pull::{PullOrder, PullOutcome, PullStatus, PullSubscription};
 pub use client_handle::{ClientAnswer, ClientHandle, ClientQuestion, Hears, LocalClient, Work};
 pub use config_files::{ConfigFile, ConfigLook, Writer};
 pub use duties::Start;

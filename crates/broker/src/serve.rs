@@ -144,7 +144,7 @@ impl Broker {
     /// Goes on with a request that was parked.
     fn resume_parked(&self, session: &mut Session, slot: Slot, wake: Wake, out: &mut Outgoing) {
         match session.parked.take(slot) {
-            Some(Parked::Pull(order)) => pull::resume(self, session, order, wake, out),
+            Some(Parked::Pull(order, to)) => pull::resume(self, session, order, to, wake, out),
             Some(Parked::Pop(waiting, to)) => pop::wait::resume(self, session, waiting, to, wake, out),
             None => {}
         }
