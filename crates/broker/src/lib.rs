@@ -60,7 +60,10 @@ pub use client_handle::{ClientAnswer, ClientHandle, ClientQuestion, Hears, Local
 pub use config_files::{ConfigFile, ConfigLook, Writer};
 pub use duties::Start;
 pub use metrics::{PageOptions, ProcessFigures};
-pub use pop::{AckOrder, ChangeOrder, ChangeOutcome, PopOrder, PopOutcome, PopStatus, Popped};
+pub use pop::{
+    AckOrder, ChangeOrder, ChangeOutcome, NotifyOrder, NotifyOutcome, PeekOrder, PeekOutcome, PollingOrder, PopOrder,
+    PopOutcome, PopStatus, Popped,
+};
 pub use refusal::Refusal;
 pub use retention_floor::retention;
 pub use session::Session;
