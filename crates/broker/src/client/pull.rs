@@ -262,7 +262,7 @@ impl<'a> PullOrder<'a> {
             Begun::Here(step) => step,
             Begun::Elsewhere(passed_on) => return wait_for(&broker.forward, passed_on.ask(&broker.forward)).await,
         };
-        let mut place: Option<WaitingCaller> = None;
+        let _place = WaitingCaller { hold: Arc::clone(&broker.hold), waiter: Arc::clone(&caller.waiter) };
         // Each round ends as a read does: with an answer, with a wait, which is over some time, or on another thread.
         loop {
             caller.give_way().await;
@@ -274,10 +274,6 @@ impl<'a> PullOrder<'a> {
                     step_after(broker, caller, order, patience, &found, slices)
                 }
                 Step::Parked => {
-                    place.get_or_insert_with(|| WaitingCaller {
-                        hold: Arc::clone(&broker.hold),
-                        waiter: Arc::clone(&caller.waiter),
-                    });
                     let woken = caller.woken().await;
                     let Some((Parked::Pull(order, _), wake)) = woken else { return Err(ended()) };
                     back(broker, caller, order, wake)
@@ -442,7 +438,7 @@ impl<'a> PullOrder<'a> {
     }
 }
 
-/// A caller in this process that has parked a pull. Dropped, it waits no more.
+/// A caller in this process that may have parked a pull. Dropped, it waits no more.
 struct WaitingCaller {
     hold: Arc<Hold>,
     waiter: Arc<Waiter>,

@@ -136,6 +136,9 @@ pub(super) async fn call<T: Try>(broker: &Broker, caller: &mut Caller, order: T)
     let mut next = step(broker, caller, order);
     // Each round ends as a try does: with an answer, with a wait, which is over some time, or on another thread.
     loop {
+        if matches!(next, Step::Parked) {
+            place.get_or_insert_with(|| WaitingCaller::new(broker, caller));
+        }
         caller.give_way().await;
         next = match next {
             Step::Answered(answer) => {
@@ -155,7 +158,6 @@ pub(super) async fn call<T: Try>(broker: &Broker, caller: &mut Caller, order: T)
                 step_after(broker, caller, order, at, basket)
             }
             Step::Parked => {
-                place.get_or_insert_with(|| WaitingCaller::new(broker, caller));
                 let (waiting, wake) = caller.woken().await.and_then(waiting).ok_or_else(ended)?;
                 let order = T::back(broker, waiting, wake)?;
                 step(broker, caller, order)
