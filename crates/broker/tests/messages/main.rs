@@ -20,6 +20,7 @@ mod popping;
 mod refusals;
 mod repeating;
 mod restarting;
+mod roles;
 mod stages;
 mod stopping;
 mod taking_and_giving;
