@@ -9,7 +9,7 @@ use std::time::Duration;
 use disk::Watermark;
 use net::ReplyTo;
 use protocol::code::ResponseCode;
-use store::{Copies, Store};
+use store::{Copies, LogSlice, Store};
 use tokio::time::timeout;
 
 use crate::client_handle::{ClientHandle, LocalClient};
@@ -90,6 +90,8 @@ pub struct Caller {
     pub(crate) waiter: Arc<Waiter>,
     /// What was copied from the device for it and is not written yet.
     pub(crate) copies: Copies,
+    /// What the read under way found; empty between requests.
+    pub(crate) slices: Vec<LogSlice>,
     /// Its requests that wait.
     pub(crate) parked: Slots<Parked>,
     /// The user that it has proved to be.
@@ -109,6 +111,7 @@ impl Caller {
         Caller {
             waiter,
             copies,
+            slices: Vec::new(),
             parked: Slots::new(),
             user: None,
             asked: None,

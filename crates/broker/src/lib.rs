@@ -55,11 +55,15 @@ mod write;
 pub use self::journal::options as journal_options;
 pub use broker::Broker;
 pub use caller::Caller;
+pub use client::pull::{PullOrder, PullOutcome, PullStatus, PullSubscription};
 pub use client_handle::{ClientAnswer, ClientHandle, ClientQuestion, Hears, LocalClient, Work};
 pub use config_files::{ConfigFile, ConfigLook, Writer};
 pub use duties::Start;
 pub use metrics::{PageOptions, ProcessFigures};
-pub use pop::{AckOrder, ChangeOrder, ChangeOutcome, PopOrder, PopOutcome, PopStatus, Popped};
+pub use pop::{
+    AckOrder, ChangeOrder, ChangeOutcome, NotifyOrder, NotifyOutcome, PeekOrder, PeekOutcome, PollingOrder, PopOrder,
+    PopOutcome, PopStatus, Popped,
+};
 pub use refusal::Refusal;
 pub use retention_floor::retention;
 pub use session::Session;

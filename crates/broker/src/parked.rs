@@ -13,14 +13,14 @@ use crate::waiting::hold::{Aside, Lane, Slot};
 
 /// A request that waits.
 pub(crate) enum Parked {
-    Pull(PullOrder),
+    /// A pull, and where its answer goes; none for a call in this process.
+    Pull(CheckedPull, Option<ReplyTo>),
     /// A pop, or a question for something to pop, and where its answer goes: a `Waiting` of `pop`.
     Pop(Box<dyn Any + Send>, Option<ReplyTo>),
 }
 
 /// A pull that has passed its checks.
-pub(crate) struct PullOrder {
-    pub(crate) reply_to: ReplyTo,
+pub(crate) struct CheckedPull {
     pub(crate) group: Arc<Group>,
     pub(crate) topic: Arc<Topic>,
     /// The queue that it reads and waits for.

@@ -24,6 +24,10 @@ pub(crate) const SOON: Duration = Duration::from_millis(100);
 /// What Apache adds where its FAQ may help. Tests of applications compare whole remarks, so ours are the same.
 pub(crate) const SEE_FAQ: &str = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.";
 
+/// Apache's sentence with 14, to which the reason is added.
+pub(crate) const NOT_AVAILABLE: &str = "service not available now. It may be caused by one of the following reasons: the broker's disk is full, \
+                             messages are put to the slave, message store has been shut down, etc.";
+
 impl Refusal {
     /// Both halves.
     pub fn new(code: ResponseCode, remark: impl Into<String>) -> Refusal {

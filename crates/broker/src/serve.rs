@@ -34,6 +34,13 @@ impl Broker {
                 append::append(self, session, out).await;
             }
             let code = RequestCode::from_i32(request.header.code);
+            if let Some(Err(refusal)) = code.map(|code| self.standing.check(code)) {
+                if request.header.is_oneway() {
+                    self.oneway_refusals.note(&refusal, self.clock.now().0);
+                }
+                out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
+                continue;
+            }
             match code.map_or(Gathers::Nothing, |code| code.row().gathers) {
                 Gathers::Send => {
                     if let Err(refusal) = send::gather(self, session, &request) {
@@ -144,7 +151,7 @@ impl Broker {
     /// Goes on with a request that was parked.
     fn resume_parked(&self, session: &mut Session, slot: Slot, wake: Wake, out: &mut Outgoing) {
         match session.parked.take(slot) {
-            Some(Parked::Pull(order)) => pull::resume(self, session, order, wake, out),
+            Some(Parked::Pull(order, to)) => pull::resume(self, session, order, to, wake, out),
             Some(Parked::Pop(waiting, to)) => pop::wait::resume(self, session, waiting, to, wake, out),
             None => {}
         }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Weak};
 
 use net::{Connection, Frames, KeptBack, Outgoing, ReplyTo};
 use protocol::code::ResponseCode;
-use store::LogSlice;
 use tokio::sync::Semaphore;
 
 use crate::broker::Broker;
@@ -87,8 +86,6 @@ pub struct Session {
     pub(crate) errands: Vec<Errand>,
     /// The same for what was woken.
     pub(crate) woken: Vec<(Slot, Wake)>,
-    /// What the read under way found; empty between requests.
-    pub(crate) slices: Vec<LogSlice>,
     /// What the client was asked about its subscriptions, by group.
     pub(crate) questions: Vec<Question>,
     /// How many sends this client was told that it may put into one request; 0: it was not told that it may.
@@ -129,7 +126,6 @@ impl Session {
             inbox,
             errands: Vec::new(),
             woken: Vec::new(),
-            slices: Vec::new(),
             questions: Vec::new(),
             parts_max: 0,
             owed: Vec::new(),

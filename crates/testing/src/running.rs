@@ -66,6 +66,8 @@ pub struct Setup {
     pub name_servers: Vec<String>,
     /// Which old files go.
     pub retention: Retention,
+    /// `brokerId`, which a configuration may only say as 0 so far.
+    pub broker_id: i64,
     /// Further settings.
     pub more: &'static [(&'static str, &'static str)],
 }
@@ -87,6 +89,7 @@ impl Default for Setup {
             pool: None,
             name_servers: Vec::new(),
             retention: Retention::default(),
+            broker_id: 0,
             more: &[],
         }
     }
@@ -132,7 +135,8 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         ..Sources::new(Role::Broker, machine)
     })
     .unwrap();
-    let (settings, store_settings) = (configuration.broker().unwrap(), configuration.store().unwrap());
+    let (mut settings, store_settings) = (configuration.broker().unwrap(), configuration.store().unwrap());
+    settings.broker_id = setup.broker_id;
     let (clock, random) = (setup.clock.clone().unwrap_or_else(Clock::real), Random::seeded(1));
     let options = StoreOptions {
         segment_bytes: setup.segment_bytes,

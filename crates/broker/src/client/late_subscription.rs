@@ -12,11 +12,12 @@ use net::{Outgoing, Request};
 use protocol::body::{ConsumerRunningInfo, MASTER_ID};
 use protocol::code::ResponseCode;
 use protocol::fastjson;
-use protocol::request::{GetConsumerRunningInfo, PullMessage, PullReply};
+use protocol::request::{GetConsumerRunningInfo, PullReply};
 
 use crate::beside::SMALL_BYTES;
 use crate::broker::Broker;
 use crate::client::heartbeat::{SUBSCRIPTIONS_MAX, check_subscription};
+use crate::client::pull::PullOrder;
 use crate::client_handle::ClientQuestion;
 use crate::inbox::Errand;
 use crate::parked::{LatePull, Question};
@@ -33,11 +34,10 @@ pub(crate) fn ask(
     broker: &Broker,
     session: &mut Session,
     request: &Request<'_>,
-    message: &PullMessage<'_>,
+    order: &PullOrder<'_>,
     refusal: Refusal,
 ) -> Result<(), Refusal> {
-    let member =
-        broker.clients.consumers(message.consumer_group).and_then(|group| group.at(session.connection.id()).cloned());
+    let member = broker.clients.consumers(order.group).and_then(|group| group.at(session.connection.id()).cloned());
     let Some(member) = member.filter(|member| member.client.version >= VERSION_WITH_ANSWERS) else {
         return Err(refusal);
     };
@@ -47,17 +47,17 @@ pub(crate) fn ask(
     broker.limits.parked(session.inbox.parked());
     let waiting = LatePull {
         reply_to: request.reply_to(),
-        topic: message.topic.into(),
-        sub_version: message.sub_version,
-        queue_offset: message.queue_offset,
+        topic: order.topic.into(),
+        sub_version: order.subscription_version,
+        queue_offset: order.offset,
         refusal,
         _aside: aside,
     };
-    if let Some(question) = session.questions.iter_mut().find(|question| *question.group == *message.consumer_group) {
+    if let Some(question) = session.questions.iter_mut().find(|question| *question.group == *order.group) {
         question.pulls.push(waiting);
         return Ok(());
     }
-    let group: Arc<str> = message.consumer_group.into();
+    let group: Arc<str> = order.group.into();
     session.questions.push(Question { group: Arc::clone(&group), pulls: vec![waiting] });
     let inbox = Arc::clone(&session.inbox);
     let debt = inbox.owe();

@@ -1,35 +1,42 @@
 //! Pulls: 11 and 361. Checks in Apache's order, then a read, then slices of the log; or the pull is parked until there is something.
 //!
-//! A pull that has passed its checks is a [`PullOrder`]: handles and numbers, no borrowed text, so the same thing is read at once, parked,
-//! woken, or carried to the cold-read threads and back.
+//! A [`PullOrder`] that has passed its checks is a [`CheckedPull`]: handles and numbers, no borrowed text, so the same thing is read at once,
+//! parked, woken, or carried to the cold-read threads and back (`step.rs`). It ends in a [`PullOutcome`].
+
+mod elsewhere;
+mod outcome;
+mod step;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use config::BrokerSettings;
 use filter::Expression;
-use net::{Outgoing, Request, SharedSlice};
-use protocol::body::MASTER_ID;
-use protocol::code::{ResponseCode, request};
-use protocol::request::{PullForbidden, PullMessage, PullReply};
+use net::{Outgoing, ReplyTo, Request};
+use protocol::code::{RequestCode, ResponseCode};
+use protocol::request::{PullForbidden, PullMessage};
 use protocol::sys_flag::{perm, pull as bits};
 use protocol::{light, names};
-use store::queue_log::UNIT_BYTES;
-use store::{Copies, LogSlice, Read, ReadLimits, ReadStatus, Store};
+use store::{Read, ReadStatus};
 
+pub use self::outcome::{PullOutcome, PullStatus};
+
+use self::elsewhere::PassedOn;
+use self::step::{Patience, Step, back, look_on, step, step_after};
 use crate::broker::Broker;
+use crate::caller::{Caller, ended};
 use crate::client::late_subscription;
-use crate::cold::Unanswered;
-use crate::inbox::Errand;
-use crate::parked::{Parked, PullOrder};
-use crate::refusal::{Refusal, SEE_FAQ, SOON};
+use crate::cold;
+use crate::parked::{CheckedPull, Parked};
+use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
 use crate::state::clients::is_tag;
-use crate::state::message_filter::{At, Effort, MessageFilter, Reader, SQL92, check_property_filter};
+use crate::state::message_filter::{MessageFilter, SQL92, check_property_filter};
 use crate::state::offsets::OffsetClient;
-use crate::static_topic;
-use crate::static_topic::pull::{OFFSET_RESET, ReadPlace};
-use crate::waiting::hold::{Lane, Wake};
+use crate::static_topic::NamedQueue;
+use crate::static_topic::pull::{OFFSET_RESET, PhysicalPull, ReadPlace, place};
+use crate::static_topic::replies::{answer_later, wait_for};
+use crate::waiting::hold::{Hold, Waiter, Wake};
 
 /// Why a pull is forbidden; 5.x clients read it from the answer.
 mod forbidden {
@@ -56,21 +63,57 @@ fn forbid(forbidden_type: i32, remark: String) -> PullRefusal {
     PullRefusal { refusal: Refusal::new(ResponseCode::NoPermission, remark), forbidden_type: Some(forbidden_type) }
 }
 
-impl PullOrder {
-    fn queue_id(&self) -> i32 {
-        self.lane.queue.id() as i32
-    }
+/// A pull as a client asks for it.
+#[derive(Clone, Copy, Debug)]
+pub struct PullOrder<'a> {
+    /// For this group.
+    pub group: &'a str,
+    /// Of this topic.
+    pub topic: &'a str,
+    /// Of this queue: a logical one if the topic is static.
+    pub queue_id: i32,
+    /// The queue is a physical one also if the topic is static: another broker asks.
+    pub is_physical: bool,
+    /// From here on.
+    pub offset: i64,
+    /// Messages at most.
+    pub count_max: i32,
+    /// Bytes at most, if the client says so.
+    pub bytes_max: Option<i32>,
+    /// It waits for a message for so long. None: it wants an answer at once.
+    pub wait_ms: Option<i64>,
+    /// The group has done with all before this offset.
+    pub commit_offset: Option<i64>,
+    /// Which messages. None: those that the group's heartbeats say.
+    pub subscription: Option<PullSubscription<'a>>,
+    /// The version of the heartbeat's subscription that the client knows.
+    pub subscription_version: i64,
+    /// A lite topic of `topic`.
+    pub lite_topic: Option<&'a str>,
+    /// A consumer asks that chooses its queues itself (361).
+    pub is_lite_consumer: bool,
 }
 
-/// What may still be done with a pull that finds nothing.
-#[derive(Clone, Copy)]
-enum Patience {
-    /// It has just come and may be parked for so long; zero: it wants an answer.
-    Fresh(Duration),
-    /// It was parked, and may be again until this tick.
-    Woken(u64),
-    /// Its time is over.
-    Over,
+/// A subscription that a pull brings along.
+#[derive(Clone, Copy, Debug)]
+pub struct PullSubscription<'a> {
+    /// Tags, or a condition.
+    pub expression: &'a str,
+    /// `TAG` or `SQL92`; without it, tags.
+    pub expression_type: Option<&'a str>,
+}
+
+/// Where a pull that has passed its checks is read.
+enum Checked {
+    Here(CheckedPull),
+    Elsewhere(Box<PassedOn>),
+}
+
+/// How far an order has come.
+enum Begun {
+    Here(Step),
+    /// Another broker is to be asked in place of this one, and its answer is the answer.
+    Elsewhere(Box<PassedOn>),
 }
 
 /// 11 and 361.
@@ -80,480 +123,329 @@ pub(crate) fn pull(
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    let mut message = PullMessage::decode(&request.header.fields)?;
-    let asked = message.queue_offset;
-    // Made ready, or looked for among those that are.
-    session.took(message.subscription.map_or(0, |text| text.len() as u64));
-    let order = match check(broker, session, request, &mut message) {
-        Ok(Some(order)) => order,
-        Ok(None) => return Ok(()),
-        Err(PullRefusal { refusal, forbidden_type: None }) if refusal.code == ResponseCode::SubscriptionNotLatest => {
-            // Of a static topic it is another offset by now.
-            message.queue_offset = asked;
-            return late_subscription::ask(broker, session, request, &message, refusal);
+    let order = PullOrder::decode(request)?;
+    let reply_to = request.reply_to();
+    session.asked = Some(reply_to);
+    let begun = order.run(broker, session);
+    let answered = match begun {
+        Ok(Begun::Here(step)) => {
+            go_on(broker, session, step, reply_to, out);
+            Ok(())
         }
-        Err(PullRefusal { refusal, forbidden_type: None }) => return Err(refusal),
+        Ok(Begun::Elsewhere(passed_on)) => {
+            let forward = Arc::clone(&broker.forward);
+            answer_later(broker, session, request, async move {
+                let outcome = passed_on.ask(&forward).await?;
+                let mut out = Outgoing::new();
+                outcome.encode(reply_to, &mut out, &mut Vec::new());
+                Ok(out)
+            })
+        }
         Err(PullRefusal { refusal, forbidden_type: Some(forbidden_type) }) => {
             let fields = PullForbidden { forbidden_type };
-            out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &fields, &[]);
-            return Ok(());
+            out.reply(reply_to, refusal.code, Some(&refusal.remark), &fields, &[]);
+            Ok(())
         }
+        Err(PullRefusal { refusal, forbidden_type: None }) if refusal.code == ResponseCode::SubscriptionNotLatest => {
+            late_subscription::ask(broker, session, request, &order, refusal)
+        }
+        Err(PullRefusal { refusal, forbidden_type: None }) => Err(refusal),
     };
-    let (group, has_subscription) = (&order.group.name, message.sys_flag & bits::SUBSCRIPTION != 0);
-    // Before its heartbeat: who says with each pull what it subscribes to, reads by itself.
-    let asks_first = || broker.clients.asks_first(group).unwrap_or(!has_subscription);
-    let client = OffsetClient { connection: session.connection.id(), asks_first: &asks_first };
-    if message.sys_flag & bits::COMMIT_OFFSET != 0 {
-        let (topic, queue_id) = (order.topic.name(), order.queue_id());
-        broker.offsets.commit_by(&client, group, topic, queue_id, message.commit_offset);
-    }
-    if let Some(commit) =
-        order.logical.as_ref().and_then(|logical| logical.commit(broker, &order.group.name, &order.topic))
-    {
-        commit.note();
-    }
-    let (topic, queue_id) = (order.topic.name(), order.queue_id());
-    if let Some(to) = broker.offsets.tell(&client, group, topic, queue_id, order.offset) {
-        tracing::info!(%group, topic, queue_id, asked = order.offset, to, "a pull is told where its group goes on");
-        let (min, max) = bounds(&order.lane);
-        let read = Read::nothing(ReadStatus::OffsetReset, to, min, max);
-        answer(broker, &order, &read, ResponseCode::PullOffsetMoved, OFFSET_RESET, out);
-        return Ok(());
-    }
-    let patience = if message.sys_flag & bits::SUSPEND == 0 {
-        Duration::ZERO
-    } else {
-        let settings = broker.settings.load();
-        Duration::from_millis(if settings.long_polling_enable {
-            u64::try_from(message.suspend_timeout_millis).unwrap_or(0)
-        } else {
-            settings.short_polling_time_mills
-        })
-    };
-    read(broker, session, order, Patience::Fresh(patience), out);
-    Ok(())
+    session.asked = None;
+    answered
 }
 
-/// A parked pull has come back.
-pub(crate) fn resume(broker: &Broker, session: &mut Session, order: PullOrder, wake: Wake, out: &mut Outgoing) {
-    let patience = match wake {
-        Wake::Arrived { expires_at } => Patience::Woken(expires_at),
-        Wake::Expired => Patience::Over,
-    };
-    if let Some(logical) = &order.logical
-        && let Err(refusal) = static_topic::pull::still_led(&order.topic, logical)
-    {
-        out.reply(order.reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
-        return;
-    }
-    read(broker, session, order, patience, out);
-}
-
-/// `None`: another broker was asked in its place, and its answer is the answer.
-fn check(
+/// A pull that a remoting connection has parked comes back.
+pub(crate) fn resume(
     broker: &Broker,
     session: &mut Session,
-    request: &Request<'_>,
-    message: &mut PullMessage<'_>,
-) -> Result<Option<PullOrder>, PullRefusal> {
-    let settings = broker.settings.load();
-    if !perm::is_readable(settings.broker_permission) {
-        let ip = broker.advertised.ip();
-        return Err(forbid(forbidden::BROKER, format!("the broker[{ip}] pulling message is forbidden")));
-    }
-    if request.header.code == request::LITE_PULL_MESSAGE && !settings.lite_pull_message_enable {
-        let ip = broker.advertised.ip();
-        return Err(forbid(
-            forbidden::BROKER,
-            format!("the broker[{ip}] for lite pull consumer is forbidden (litePullMessageEnable is false)"),
-        ));
-    }
-    let group = broker.groups.find(message.consumer_group).map_err(|_| {
-        let remark = format!("subscription group [{}] does not exist, {SEE_FAQ}", message.consumer_group);
-        Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark)
-    })?;
-    let group_config = group.config.load();
-    if !group_config.consume_enable {
-        return Err(forbid(forbidden::GROUP, format!("subscription group no permission, {}", message.consumer_group)));
-    }
-    let topic = session.topic(&broker.topics, message.topic).ok_or_else(|| {
-        let remark = format!("topic[{}] not exist, apply first please! {SEE_FAQ}", message.topic);
-        Refusal::new(ResponseCode::TopicNotExist, remark)
-    })?;
-    let config = topic.settings();
-    if !perm::is_readable(config.perm) {
-        return Err(forbid(forbidden::TOPIC, format!("the topic[{}] pulling message is forbidden", message.topic)));
-    }
-    let logical = match static_topic::pull::place(broker, session, request, &topic, message)? {
-        ReadPlace::Here(logical) => logical,
-        ReadPlace::Elsewhere => return Ok(None),
-    };
-    let queue_id = match u32::try_from(message.queue_id) {
-        Ok(queue_id) if message.queue_id < config.read_queue_nums => queue_id,
-        Ok(_) | Err(_) => {
-            let remark = format!(
-                "queueId[{}] is illegal, topic:[{}] topicConfig.readQueueNums:[{}] consumer:[{}]",
-                message.queue_id,
-                message.topic,
-                config.read_queue_nums,
-                session.connection.peer()
-            );
-            return Err(Refusal::new(ResponseCode::InvalidParameter, remark).into());
-        }
-    };
-    drop(config);
-    let filter = subscription(broker, session, &settings, message, group_config.consume_broadcast_enable)?;
-    if settings.reject_pull_consumer_enable {
-        let consumers = broker.clients.consumers(message.consumer_group);
-        if consumers.is_none_or(|consumers| consumers.is_active_pull()) {
-            let remark = format!(
-                "the consumer's group info not exist: group {} pulls actively (rejectPullConsumerEnable is true){SEE_FAQ}",
-                message.consumer_group
-            );
-            return Err(Refusal::new(ResponseCode::SubscriptionNotExist, remark).into());
-        }
-    }
-    let lite_queue = message.lite_topic.filter(|name| !name.trim().is_empty() && broker.store.has_light_queues());
-    let lite_queue = lite_queue.map(|lite_topic| names::lite_queue(message.topic, lite_topic));
-    let topic = match &lite_queue {
-        Some(queue) => broker.topics.get(queue).ok_or_else(|| Refusal::topic_not_exist(queue))?,
-        None => topic,
-    };
-    if lite_queue.is_some() && queue_id != light::QUEUE_ID {
-        let remark = format!("queueId[{queue_id}] is illegal, a lite topic has queue {} only", light::QUEUE_ID);
-        return Err(Refusal::new(ResponseCode::InvalidParameter, remark).into());
-    }
-    let lane = topic.lane(&broker.store, queue_id).map_err(Refusal::failed)?;
-    Ok(Some(PullOrder {
-        reply_to: request.reply_to(),
-        lane,
-        logical: logical.map(Box::new),
-        asked: message.queue_offset,
-        offset: message.queue_offset,
-        count_max: message.max_msg_nums,
-        bytes_max: message.max_msg_bytes,
-        filter,
-        topic,
-        group: Arc::clone(&group),
-    }))
-}
-
-/// The filter of this pull: from the request itself, or as the group's heartbeats have it.
-fn subscription(
-    broker: &Broker,
-    session: &mut Session,
-    settings: &BrokerSettings,
-    message: &PullMessage<'_>,
-    may_broadcast: bool,
-) -> Result<Option<Arc<MessageFilter>>, PullRefusal> {
-    if message.sys_flag & bits::SUBSCRIPTION != 0 {
-        let expression = message.subscription.unwrap_or_default();
-        let kind = message.expression_type.unwrap_or_default();
-        if !is_tag(kind) {
-            check_property_filter(settings, kind)?;
-            return broker.filters.condition(expression).map(Some).map_err(|why| Refusal::unparsed(&why).into());
-        }
-        return broker.filters.tags(expression).map_err(|why| Refusal::unparsed(&why).into());
-    }
-    let Some(consumers) = broker.clients.consumers(message.consumer_group) else {
-        let remark = format!("the consumer's group info not exist{SEE_FAQ}");
-        return Err(Refusal::new(ResponseCode::SubscriptionNotExist, remark).into());
-    };
-    if !may_broadcast && consumers.is_broadcasting() {
-        let remark = format!("the consumer group[{}] can not consume by broadcast way", message.consumer_group);
-        return Err(forbid(forbidden::BROADCAST, remark));
-    }
-    if broker.groups.is_read_forbidden(message.consumer_group, message.topic) {
-        let remark =
-            format!("the consumer group[{}] is forbidden for topic[{}]", message.consumer_group, message.topic);
-        return Err(forbid(forbidden::SUBSCRIPTION, remark));
-    }
-    let Some(subscription) = consumers.subscription(message.topic) else {
-        let remark = format!("the consumer's subscription not exist{SEE_FAQ}");
-        return Err(Refusal::new(ResponseCode::SubscriptionNotExist, remark).into());
-    };
-    if subscription.version < message.sub_version {
-        let remark = format!(
-            "the consumer's subscription not latest: the group's heartbeat has version {}, the pull {}",
-            subscription.version, message.sub_version
-        );
-        return Err(Refusal::new(ResponseCode::SubscriptionNotLatest, remark).into());
-    }
-    if !subscription.is_compiled() {
-        session.took(subscription.data.sub_string.len() as u64);
-    }
-    if !is_tag(&subscription.expression_type) {
-        if subscription.want().is_none() {
-            session.took(subscription.data.sub_string.len() as u64);
-            let why = Expression::compile(&subscription.data.sub_string).err();
-            let why = why.filter(|_| subscription.expression_type == SQL92).map(|error| error.remark());
-            let remark = format!(
-                "The broker's consumer filter data is not exist!Your expression may be wrong! {}",
-                why.unwrap_or_else(|| format!("There is no expression type \"{}\"", subscription.expression_type))
-            );
-            return Err(Refusal::new(ResponseCode::FilterDataNotExist, remark).into());
-        }
-        check_property_filter(settings, &subscription.expression_type)?;
-        return Ok(subscription.want().cloned());
-    }
-    if settings.filter_support_retry && names::is_retry_topic(message.topic) {
-        return Ok(Some(Arc::new(MessageFilter::Retries(consumers))));
-    }
-    Ok(subscription.want().cloned())
-}
-
-/// Reads for a pull and answers it, parks it, or sends it on to a thread that may wait for the device, or to the one for filters that
-/// take long.
-fn read(broker: &Broker, session: &mut Session, mut order: PullOrder, mut patience: Patience, out: &mut Outgoing) {
-    // Ends when nothing came between a read and its parking.
-    loop {
-        if order.filter.as_ref().is_some_and(|filter| filter.takes_long()) {
-            return fetch(broker, session, order, patience, At::Filter, out);
-        }
-        session.slices.clear();
-        let limits = limits(broker, &order, At::Worker);
-        let effort = At::Worker.effort();
-        let found = look(&broker.store, &order, &limits, &effort, &session.inbox.copies, &mut session.slices);
-        session.took(effort.spent());
-        if found.status == ReadStatus::Cold {
-            return fetch(broker, session, order, patience, At::Cold, out);
-        }
-        if found.status == ReadStatus::Undecided {
-            return fetch(broker, session, order, patience, At::Filter, out);
-        }
-        match conclude(broker, session, order, patience, &found, out) {
-            Some(again) => (order, patience) = again,
-            None => return,
-        }
-    }
-}
-
-/// Answers or parks a pull after a read. Gives it back if it must be read for again.
-fn conclude(
-    broker: &Broker,
-    session: &mut Session,
-    mut order: PullOrder,
-    patience: Patience,
-    found: &Read,
+    order: CheckedPull,
+    reply_to: Option<ReplyTo>,
+    wake: Wake,
     out: &mut Outgoing,
-) -> Option<(PullOrder, Patience)> {
-    // Nothing there yet, or nothing that matches up to the end: both wait for the next message.
-    let is_at_end = match found.status {
-        ReadStatus::OffsetOverflowOne => true,
-        ReadStatus::NoMessageInQueue | ReadStatus::NoMatchedLogicQueue => order.offset == 0,
-        ReadStatus::NoMatchedMessage => matches!(patience, Patience::Woken(_)) && found.next >= found.max,
-        ReadStatus::Found
-        | ReadStatus::MessageWasRemoving
-        | ReadStatus::OffsetFoundNull
-        | ReadStatus::OffsetOverflowBadly
-        | ReadStatus::OffsetTooSmall
-        | ReadStatus::OffsetReset
-        | ReadStatus::Cold
-        | ReadStatus::Failed
-        | ReadStatus::Undecided => false,
-    };
-    let is_at_end =
-        is_at_end && order.logical.as_ref().is_none_or(|logical| static_topic::pull::may_wait(&order.topic, logical));
-    let expires_at = match patience {
-        Patience::Fresh(wait) if is_at_end && !wait.is_zero() => broker.hold.deadline(wait),
-        Patience::Woken(expires_at) if is_at_end => expires_at,
-        Patience::Fresh(_) | Patience::Woken(_) | Patience::Over => {
-            respond(broker, session, &order, found, out);
-            return None;
-        }
-    };
-    if found.status == ReadStatus::NoMatchedMessage {
-        order.offset = found.next;
-    }
-    let lane = Arc::clone(&order.lane);
-    let seen = order.offset;
-    let logical = order.logical.as_ref().map(|logical| (Arc::clone(&order.topic), **logical));
-    let reply_to = order.reply_to;
-    // From here on its answer is that of a long poll.
-    order.reply_to.is_held = true;
-    let slot = session.parked.put(Parked::Pull(order));
-    let ticket = match broker.hold.park(&session.inbox.waiter, &lane, slot, expires_at, &broker.settings.load()) {
-        Ok(ticket) => ticket,
-        Err(full) => {
-            session.parked.take(slot);
-            let what = format_args!("[GANTRY]system busy, start flow control for a while: {full}");
-            let refusal = Refusal::busy(what, SOON);
-            out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
-            return None;
-        }
-    };
-    broker.limits.parked(session.inbox.parked());
-    // A message may have come between the read and the parking. If it is not confirmed yet, its wake-up is still to come.
-    let is_visible = u64::try_from(seen).is_ok_and(|seen| broker.store.is_visible(&lane.queue, seen));
-    // So may a mapping by which nothing will come here any more.
-    let may_stay = logical.is_none_or(|(topic, logical)| static_topic::pull::may_wait(&topic, &logical));
-    if !is_visible && may_stay {
-        return None;
-    }
-    // Woken in between: it comes back by that.
-    let slot = broker.hold.take_back(&lane, ticket)?;
-    let Some(Parked::Pull(mut taken)) = session.parked.take(slot) else { return None };
-    taken.reply_to.is_held = false;
-    Some((taken, Patience::Woken(expires_at)))
+) {
+    let Some(reply_to) = reply_to else { return };
+    session.asked = Some(reply_to);
+    let step = back(broker, session, order, wake);
+    go_on(broker, session, step, reply_to, out);
+    session.asked = None;
 }
 
-fn look(
-    store: &Store,
-    order: &PullOrder,
-    limits: &ReadLimits,
-    effort: &Effort,
-    copies: &Copies,
-    slices: &mut Vec<LogSlice>,
-) -> Read {
-    let mut reader = Reader { want: order.filter.as_deref(), effort, copies: Some(copies) };
-    let found = store.read(&order.lane.queue, order.offset, limits, &mut reader, slices);
-    match &order.logical {
-        Some(logical) => logical.cut(found, slices),
-        None => found,
-    }
-}
-
-fn limits(broker: &Broker, order: &PullOrder, at: At) -> ReadLimits {
-    let settings = broker.store_settings.load();
-    let count = usize::try_from(order.count_max).unwrap_or(0).max(1);
-    let bytes =
-        order.bytes_max.and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| *bytes > 0).unwrap_or(usize::MAX);
-    ReadLimits {
-        max_count: count,
-        count_memory: settings.max_transfer_count_on_message_in_memory.max(1),
-        bytes_memory: settings.max_transfer_bytes_on_message_in_memory.min(bytes).max(1),
-        count_disk: settings.max_transfer_count_on_message_in_disk.max(1),
-        bytes_disk: settings.max_transfer_bytes_on_message_in_disk.min(bytes).max(1),
-        // By what a reply can hold: a client that asks for everything does not make us pass over everything at once.
-        scan_bytes: settings
-            .max_filter_message_size
-            .max(count.min(settings.max_transfer_count_on_message_in_memory).saturating_mul(UNIT_BYTES)),
-        may_fault: at.may_fault(),
-    }
-}
-
-/// Reads on another thread; the answer comes back through the inbox.
-fn fetch(broker: &Broker, session: &mut Session, order: PullOrder, patience: Patience, at: At, out: &mut Outgoing) {
-    let inbox = Arc::clone(&session.inbox);
-    let store = Arc::clone(&broker.store);
-    let limits = limits(broker, &order, at);
-    let reply_to = order.reply_to;
-    let debt = inbox.owe();
-    let job = move || {
-        if inbox.is_gone() {
-            return;
+/// Answers a pull of a remoting connection, or reads on another thread, whose answer comes back through the inbox.
+fn go_on(broker: &Broker, session: &mut Session, step: Step, reply_to: ReplyTo, out: &mut Outgoing) {
+    let refused = match step {
+        Step::Parked => return,
+        Step::Answered(Ok(outcome)) => return outcome.encode(reply_to, out, &mut session.slices),
+        Step::Answered(Err(refusal)) => Err(refusal),
+        Step::Elsewhere(order, patience, at) => {
+            let look = look_on(broker, session, order, at);
+            cold::read_at(at, broker, session, look, move |broker, session, (order, found, slices), out| {
+                let step = step_after(broker, session, order, patience, &found, slices);
+                go_on(broker, session, step, reply_to, out);
+            })
         }
-        let unanswered = Unanswered::new(&inbox, Some(reply_to));
-        let mut slices = Vec::new();
-        let found = look(&store, &order, &limits, &at.effort(), &inbox.copies, &mut slices);
-        drop(unanswered);
-        inbox.push(Errand::then(move |broker, session, out| {
-            if found.status == ReadStatus::Cold {
-                return fetch(broker, session, order, patience, At::Cold, out);
-            }
-            session.slices = slices;
-            if let Some((order, patience)) = conclude(broker, session, order, patience, &found, out) {
-                read(broker, session, order, patience, out);
-            }
-        }));
-        drop(debt);
     };
-    if let Err(full) = at.submit(&broker.store, Box::new(job)) {
-        let refusal = Refusal::busy(full, SOON);
+    if let Err(refusal) = refused {
         out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
     }
 }
 
-/// Turns what a read found into an answer.
-fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Read, out: &mut Outgoing) {
-    broker.offsets.pulled(&order.group.name, order.topic.name(), order.queue_id(), found.next);
-    if let Some(error) = &found.failure {
-        broker.stats.missed();
-        out.reply(order.reply_to, ResponseCode::SystemError, Some(&error.to_string()), &(), &[]);
-        return;
+impl<'a> PullOrder<'a> {
+    fn decode(request: &Request<'a>) -> Result<PullOrder<'a>, Refusal> {
+        let message = PullMessage::decode(&request.header.fields)?;
+        let has = |bit: i32| message.sys_flag & bit != 0;
+        let subscription = PullSubscription {
+            expression: message.subscription.unwrap_or_default(),
+            expression_type: message.expression_type,
+        };
+        Ok(PullOrder {
+            group: message.consumer_group,
+            topic: message.topic,
+            queue_id: message.queue_id,
+            is_physical: NamedQueue::of(request, message.topic, message.queue_id).is_physical,
+            offset: message.queue_offset,
+            count_max: message.max_msg_nums,
+            bytes_max: message.max_msg_bytes,
+            wait_ms: has(bits::SUSPEND).then_some(message.suspend_timeout_millis),
+            commit_offset: has(bits::COMMIT_OFFSET).then_some(message.commit_offset),
+            subscription: has(bits::SUBSCRIPTION).then_some(subscription),
+            subscription_version: message.sub_version,
+            lite_topic: message.lite_topic,
+            is_lite_consumer: request.header.code == RequestCode::LITE_PULL_MESSAGE.number(),
+        })
     }
-    // What did not match was skipped while the pull waited: the client goes on behind it.
-    let has_moved = order.offset != order.asked;
-    let (code, status) = match found.status {
-        ReadStatus::Found => (ResponseCode::Success, "FOUND"),
-        ReadStatus::MessageWasRemoving => (ResponseCode::PullRetryImmediately, "MESSAGE_WAS_REMOVING"),
-        ReadStatus::NoMatchedMessage => (ResponseCode::PullRetryImmediately, "NO_MATCHED_MESSAGE"),
-        ReadStatus::NoMatchedLogicQueue if order.offset != 0 => {
-            (ResponseCode::PullOffsetMoved, "NO_MATCHED_LOGIC_QUEUE")
+
+    /// Checks it, notes what it commits, and reads.
+    fn run(&self, broker: &Broker, caller: &mut Caller) -> Result<Begun, PullRefusal> {
+        // Made ready, or looked for among those that are.
+        caller.took(self.subscription.map_or(0, |subscription| subscription.expression.len() as u64));
+        let order = match self.check(broker, caller)? {
+            Checked::Here(order) => order,
+            Checked::Elsewhere(passed_on) => return Ok(Begun::Elsewhere(passed_on)),
+        };
+        let (group, topic, queue_id) = (&order.group.name, order.topic.name(), order.queue_id());
+        // Before its heartbeat: who says with each pull what it subscribes to, reads by itself.
+        let asks_first = || broker.clients.asks_first(group).unwrap_or(self.subscription.is_none());
+        let client = OffsetClient { connection: caller.client().id(), asks_first: &asks_first };
+        match (&order.logical, self.commit_offset) {
+            (Some(logical), _) => {
+                if let Some(commit) = logical.commit(broker, group, &order.topic) {
+                    commit.note();
+                }
+            }
+            (None, Some(offset)) => broker.offsets.commit_by(&client, group, topic, queue_id, offset),
+            (None, None) => {}
         }
-        ReadStatus::NoMatchedLogicQueue => (ResponseCode::PullNotFound, "NO_MATCHED_LOGIC_QUEUE"),
-        ReadStatus::NoMessageInQueue if order.offset != 0 => (ResponseCode::PullOffsetMoved, "NO_MESSAGE_IN_QUEUE"),
-        ReadStatus::NoMessageInQueue => (ResponseCode::PullNotFound, "NO_MESSAGE_IN_QUEUE"),
-        ReadStatus::OffsetFoundNull => (ResponseCode::PullNotFound, "OFFSET_FOUND_NULL"),
-        ReadStatus::OffsetOverflowOne if has_moved => (ResponseCode::PullRetryImmediately, "NO_MATCHED_MESSAGE"),
-        ReadStatus::OffsetOverflowOne => (ResponseCode::PullNotFound, "OFFSET_OVERFLOW_ONE"),
-        ReadStatus::OffsetOverflowBadly => (ResponseCode::PullOffsetMoved, "OFFSET_OVERFLOW_BADLY"),
-        ReadStatus::OffsetTooSmall => (ResponseCode::PullOffsetMoved, "OFFSET_TOO_SMALL"),
-        ReadStatus::OffsetReset => (ResponseCode::PullOffsetMoved, OFFSET_RESET),
-        ReadStatus::Cold | ReadStatus::Failed => (ResponseCode::PullRetryImmediately, "MESSAGE_WAS_REMOVING"),
-        ReadStatus::Undecided => (ResponseCode::PullRetryImmediately, "NO_MATCHED_MESSAGE"),
-    };
-    if code != ResponseCode::Success {
-        broker.stats.missed();
-        if answer(broker, order, found, code, status, out) == ResponseCode::PullOffsetMoved {
-            broker.offsets.moved(&order.group.name, order.topic.name(), order.queue_id(), order.offset, found);
+        if let Some(to) = broker.offsets.tell(&client, group, topic, queue_id, order.offset) {
+            tracing::info!(%group, topic, queue_id, asked = order.offset, to, "a pull is told where its group goes on");
+            let (min, max) = order.bounds();
+            let read = Read::nothing(ReadStatus::OffsetReset, to, min, max);
+            let outcome = PullOutcome::without_messages(&order, &read, ResponseCode::PullOffsetMoved, OFFSET_RESET);
+            return Ok(Begun::Here(Step::Answered(Ok(outcome))));
         }
-        return;
+        let patience = Patience::Fresh(self.wait_ms.map_or(Duration::ZERO, |wait_ms| {
+            let settings = broker.settings.load();
+            Duration::from_millis(if settings.long_polling_enable {
+                u64::try_from(wait_ms).unwrap_or(0)
+            } else {
+                settings.short_polling_time_mills
+            })
+        }));
+        Ok(Begun::Here(step(broker, caller, order, patience)))
     }
-    broker.stats.got(&order.group.name, &order.topic, order.queue_id(), found.count, found.bytes);
-    let (code, fields) = fields(order, found, code);
-    if code != ResponseCode::Success {
-        // By now the queue has ended before.
-        session.slices.clear();
-        out.reply(order.reply_to, code, Some(status), &fields, &[]);
-        return;
+
+    /// Carries it out for a caller in this process, which gets the messages, or hears after its time that there are none. Dropped, it waits
+    /// no more.
+    pub async fn call(&self, broker: &Broker, caller: &mut Caller) -> Result<PullOutcome, Refusal> {
+        caller.begin();
+        let mut next = match self.run(broker, caller).map_err(|refused| refused.refusal)? {
+            Begun::Here(step) => step,
+            Begun::Elsewhere(passed_on) => return wait_for(&broker.forward, passed_on.ask(&broker.forward)).await,
+        };
+        let _place = WaitingCaller { hold: Arc::clone(&broker.hold), waiter: Arc::clone(&caller.waiter) };
+        // Each round ends as a read does: with an answer, with a wait, which is over some time, or on another thread.
+        loop {
+            caller.give_way().await;
+            next = match next {
+                Step::Answered(answer) => return answer,
+                Step::Elsewhere(order, patience, at) => {
+                    let (store, look) = (Arc::clone(&broker.store), look_on(broker, caller, order, at));
+                    let (order, found, slices) = cold::done_at(at, &broker.store, move || look(&store)).await?;
+                    step_after(broker, caller, order, patience, &found, slices)
+                }
+                Step::Parked => {
+                    let woken = caller.woken().await;
+                    let Some((Parked::Pull(order, _), wake)) = woken else { return Err(ended()) };
+                    back(broker, caller, order, wake)
+                }
+            };
+        }
     }
-    let parts = session.slices.drain(..).map(|slice| {
-        let (owner, range) = slice.into_parts();
-        SharedSlice { owner, range }
-    });
-    out.reply_shared(order.reply_to, code, Some(status), &fields, found.bytes, parts);
+
+    fn check(&self, broker: &Broker, caller: &mut Caller) -> Result<Checked, PullRefusal> {
+        let settings = broker.settings.load();
+        if !perm::is_readable(settings.broker_permission) {
+            let ip = broker.advertised.ip();
+            return Err(forbid(forbidden::BROKER, format!("the broker[{ip}] pulling message is forbidden")));
+        }
+        if self.is_lite_consumer && !settings.lite_pull_message_enable {
+            let ip = broker.advertised.ip();
+            return Err(forbid(
+                forbidden::BROKER,
+                format!("the broker[{ip}] for lite pull consumer is forbidden (litePullMessageEnable is false)"),
+            ));
+        }
+        let group = broker.groups.find(self.group).map_err(|_| {
+            let remark = format!("subscription group [{}] does not exist, {SEE_FAQ}", self.group);
+            Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark)
+        })?;
+        let group_config = group.config.load();
+        if !group_config.consume_enable {
+            return Err(forbid(forbidden::GROUP, format!("subscription group no permission, {}", self.group)));
+        }
+        let topic = caller.topic(&broker.topics, self.topic).ok_or_else(|| {
+            let remark = format!("topic[{}] not exist, apply first please! {SEE_FAQ}", self.topic);
+            Refusal::new(ResponseCode::TopicNotExist, remark)
+        })?;
+        let config = topic.settings();
+        if !perm::is_readable(config.perm) {
+            return Err(forbid(forbidden::TOPIC, format!("the topic[{}] pulling message is forbidden", self.topic)));
+        }
+        let mapping = if self.is_physical { None } else { topic.mapping() };
+        let (queue_id, offset, count_max, logical) = match mapping {
+            None => (self.queue_id, self.offset, self.count_max, None),
+            Some(mapping) => match place(&mapping, self.queue_id, self.offset, self.count_max, self.commit_offset)? {
+                ReadPlace::Here(PhysicalPull { queue_id, offset, count_max, asked }) => {
+                    (queue_id, offset, count_max, Some(Box::new(asked)))
+                }
+                ReadPlace::Elsewhere(held) => {
+                    return Ok(Checked::Elsewhere(Box::new(PassedOn::new(self, held))));
+                }
+            },
+        };
+        let queue = self.check_queue(caller, queue_id, config.read_queue_nums)?;
+        drop(config);
+        let filter = self.filter(broker, caller, &settings, group_config.consume_broadcast_enable)?;
+        if settings.reject_pull_consumer_enable {
+            let consumers = broker.clients.consumers(self.group);
+            if consumers.is_none_or(|consumers| consumers.is_active_pull()) {
+                let remark = format!(
+                    "the consumer's group info not exist: group {} pulls actively (rejectPullConsumerEnable is true){SEE_FAQ}",
+                    self.group
+                );
+                return Err(Refusal::new(ResponseCode::SubscriptionNotExist, remark).into());
+            }
+        }
+        let lite_queue = self.lite_topic.filter(|name| !name.trim().is_empty() && broker.store.has_light_queues());
+        let lite_queue = lite_queue.map(|lite_topic| names::lite_queue(self.topic, lite_topic));
+        let topic = match &lite_queue {
+            Some(queue) => broker.topics.get(queue).ok_or_else(|| Refusal::topic_not_exist(queue))?,
+            None => topic,
+        };
+        if lite_queue.is_some() && queue != light::QUEUE_ID {
+            let remark = format!("queueId[{queue}] is illegal, a lite topic has queue {} only", light::QUEUE_ID);
+            return Err(Refusal::new(ResponseCode::InvalidParameter, remark).into());
+        }
+        let lane = topic.lane(&broker.store, queue).map_err(Refusal::failed)?;
+        Ok(Checked::Here(CheckedPull {
+            lane,
+            logical,
+            asked: offset,
+            offset,
+            count_max,
+            bytes_max: self.bytes_max,
+            filter,
+            topic,
+            group: Arc::clone(&group),
+        }))
+    }
+
+    /// A queue that the topic has.
+    fn check_queue(&self, caller: &Caller, queue_id: i32, queues: i32) -> Result<u32, Refusal> {
+        match u32::try_from(queue_id) {
+            Ok(queue) if queue_id < queues => Ok(queue),
+            Ok(_) | Err(_) => {
+                let remark = format!(
+                    "queueId[{queue_id}] is illegal, topic:[{}] topicConfig.readQueueNums:[{queues}] consumer:[{}]",
+                    self.topic,
+                    caller.peer()
+                );
+                Err(Refusal::new(ResponseCode::InvalidParameter, remark))
+            }
+        }
+    }
+
+    /// Its filter: from the order itself, or as the group's heartbeats have it.
+    fn filter(
+        &self,
+        broker: &Broker,
+        caller: &mut Caller,
+        settings: &BrokerSettings,
+        may_broadcast: bool,
+    ) -> Result<Option<Arc<MessageFilter>>, PullRefusal> {
+        if let Some(PullSubscription { expression, expression_type }) = self.subscription {
+            let kind = expression_type.unwrap_or_default();
+            if !is_tag(kind) {
+                check_property_filter(settings, kind)?;
+                return broker.filters.condition(expression).map(Some).map_err(|why| Refusal::unparsed(&why).into());
+            }
+            return broker.filters.tags(expression).map_err(|why| Refusal::unparsed(&why).into());
+        }
+        let Some(consumers) = broker.clients.consumers(self.group) else {
+            let remark = format!("the consumer's group info not exist{SEE_FAQ}");
+            return Err(Refusal::new(ResponseCode::SubscriptionNotExist, remark).into());
+        };
+        if !may_broadcast && consumers.is_broadcasting() {
+            let remark = format!("the consumer group[{}] can not consume by broadcast way", self.group);
+            return Err(forbid(forbidden::BROADCAST, remark));
+        }
+        if broker.groups.is_read_forbidden(self.group, self.topic) {
+            let remark = format!("the consumer group[{}] is forbidden for topic[{}]", self.group, self.topic);
+            return Err(forbid(forbidden::SUBSCRIPTION, remark));
+        }
+        let Some(subscription) = consumers.subscription(self.topic) else {
+            let remark = format!("the consumer's subscription not exist{SEE_FAQ}");
+            return Err(Refusal::new(ResponseCode::SubscriptionNotExist, remark).into());
+        };
+        if subscription.version < self.subscription_version {
+            let remark = format!(
+                "the consumer's subscription not latest: the group's heartbeat has version {}, the pull {}",
+                subscription.version, self.subscription_version
+            );
+            return Err(Refusal::new(ResponseCode::SubscriptionNotLatest, remark).into());
+        }
+        if !subscription.is_compiled() {
+            caller.took(subscription.data.sub_string.len() as u64);
+        }
+        if !is_tag(&subscription.expression_type) {
+            if subscription.want().is_none() {
+                caller.took(subscription.data.sub_string.len() as u64);
+                let why = Expression::compile(&subscription.data.sub_string).err();
+                let why = why.filter(|_| subscription.expression_type == SQL92).map(|error| error.remark());
+                let remark = format!(
+                    "The broker's consumer filter data is not exist!Your expression may be wrong! {}",
+                    why.unwrap_or_else(|| format!("There is no expression type \"{}\"", subscription.expression_type))
+                );
+                return Err(Refusal::new(ResponseCode::FilterDataNotExist, remark).into());
+            }
+            check_property_filter(settings, &subscription.expression_type)?;
+            return Ok(subscription.want().cloned());
+        }
+        if settings.filter_support_retry && names::is_retry_topic(self.topic) {
+            return Ok(Some(Arc::new(MessageFilter::Retries(consumers))));
+        }
+        Ok(subscription.want().cloned())
+    }
 }
 
-/// An answer without messages; says with which code.
-fn answer(
-    _: &Broker,
-    order: &PullOrder,
-    found: &Read,
-    code: ResponseCode,
-    status: &str,
-    out: &mut Outgoing,
-) -> ResponseCode {
-    let (code, fields) = fields(order, found, code);
-    out.reply(order.reply_to, code, Some(status), &fields, &[]);
-    code
+/// A caller in this process that may have parked a pull. Dropped, it waits no more.
+struct WaitingCaller {
+    hold: Arc<Hold>,
+    waiter: Arc<Waiter>,
 }
 
-fn fields(order: &PullOrder, found: &Read, code: ResponseCode) -> (ResponseCode, PullReply) {
-    let fields = PullReply {
-        // No slave takes readers off the master.
-        suggest_which_broker_id: MASTER_ID,
-        next_begin_offset: found.next,
-        min_offset: found.min,
-        max_offset: found.max,
-        offset_delta: None,
-        topic_sys_flag: Some(order.topic.settings().topic_sys_flag),
-        group_sys_flag: Some(order.group.config.load().group_sys_flag),
-        forbidden_type: None,
-    };
-    if !order.topic.is_static() {
-        return (code, fields);
+impl Drop for WaitingCaller {
+    fn drop(&mut self) {
+        self.hold.forget(&self.waiter);
     }
-    let mapping = order.logical.as_ref().and_then(|_| order.topic.mapping());
-    // Whoever reads a static topic takes this for the end of the physical queue, and goes on to the next one. What is stored and not
-    // flushed yet still belongs to this one.
-    let fields = PullReply { max_offset: found.max.max(bounds(&order.lane).1), ..fields };
-    match &order.logical {
-        Some(logical) => static_topic::pull::tell(mapping.as_deref(), logical, order.asked, found, code, fields),
-        None => (code, fields),
-    }
-}
-
-fn bounds(lane: &Lane) -> (i64, i64) {
-    (lane.queue.min_offset() as i64, lane.queue.max_offset() as i64)
 }

@@ -13,7 +13,7 @@ use store::queue_log::UNIT_BYTES;
 use store::{Copies, LogSlice, Read, ReadLimits, ReadStatus, Store, StoreError};
 
 use super::claim::Claim;
-use super::look::Seen;
+use super::look::PeekOutcome;
 use super::state::Pops;
 use super::state::handle::{self, ORDER_QUEUE, Origin};
 use super::state::ledger::{PopQueue, QueueRef};
@@ -320,8 +320,8 @@ impl PopSources {
         queue_id: i32,
         count_max: usize,
         may_fault: bool,
-    ) -> Seen {
-        let mut seen = Seen { parts: Vec::new(), bytes: 0, rest: 0, is_cold: false };
+    ) -> PeekOutcome {
+        let mut seen = PeekOutcome { parts: Vec::new(), bytes: 0, rest: 0, is_cold: false };
         let retries: Vec<Arc<Topic>> = self.retry_topics(topic.name(), &group.name).collect();
         let queues = topic.settings().read_queue_nums.max(0);
         let ids = if queue_id >= 0 { queue_id..queue_id + 1 } else { 0..queues };

@@ -25,6 +25,7 @@ pub(crate) use ack::{ack, ack_batch, change};
 pub(crate) use apache::hand_over;
 pub(crate) use duty::{load, revive};
 pub(crate) use lite::pop_lite;
+pub use look::{NotifyOrder, NotifyOutcome, PeekOrder, PeekOutcome, PollingOrder};
 pub(crate) use look::{notify, peek, polling_info, rollback};
 pub(crate) use state::handle::{Origin, origin_topic, retry_topic};
 pub(crate) use state::order::OrderTable;

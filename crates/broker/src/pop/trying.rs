@@ -136,11 +136,14 @@ pub(super) async fn call<T: Try>(broker: &Broker, caller: &mut Caller, order: T)
     let mut next = step(broker, caller, order);
     // Each round ends as a try does: with an answer, with a wait, which is over some time, or on another thread.
     loop {
+        if matches!(next, Step::Parked) {
+            place.get_or_insert_with(|| WaitingCaller::new(broker, caller));
+        }
         caller.give_way().await;
         next = match next {
             Step::Answered(answer) => {
-                if let Some(place) = &mut place {
-                    place.waits = false;
+                if let Some(place) = place {
+                    place.answered();
                 }
                 caller.settled(&broker.store).await?;
                 return answer;
@@ -155,10 +158,6 @@ pub(super) async fn call<T: Try>(broker: &Broker, caller: &mut Caller, order: T)
                 step_after(broker, caller, order, at, basket)
             }
             Step::Parked => {
-                place.get_or_insert_with(|| {
-                    let (rooms, waiter) = (Arc::clone(&broker.hold.rooms), Arc::clone(&caller.waiter));
-                    WaitingCaller { rooms, waiter, waits: true }
-                });
                 let (waiting, wake) = caller.woken().await.and_then(waiting).ok_or_else(ended)?;
                 let order = T::back(broker, waiting, wake)?;
                 step(broker, caller, order)
@@ -167,17 +166,30 @@ pub(super) async fn call<T: Try>(broker: &Broker, caller: &mut Caller, order: T)
     }
 }
 
-fn waiting((parked, wake): (Parked, Wake)) -> Option<(Waiting, Wake)> {
+/// What was woken, if it is a pop or a question for something to pop.
+pub(super) fn waiting((parked, wake): (Parked, Wake)) -> Option<(Waiting, Wake)> {
     let Parked::Pop(waiting, _) = parked else { return None };
     Some((*waiting.downcast::<Waiting>().ok()?, wake))
 }
 
 /// Where a caller waits. Dropped, it waits there no more, and others are woken for what it was woken for.
-struct WaitingCaller {
+pub(super) struct WaitingCaller {
     rooms: Arc<PopWaiterTable>,
     waiter: Arc<Waiter>,
     /// Until there is an answer.
     waits: bool,
+}
+
+impl WaitingCaller {
+    pub(super) fn new(broker: &Broker, caller: &Caller) -> WaitingCaller {
+        let (rooms, waiter) = (Arc::clone(&broker.hold.rooms), Arc::clone(&caller.waiter));
+        WaitingCaller { rooms, waiter, waits: true }
+    }
+
+    /// There is an answer.
+    pub(super) fn answered(mut self) {
+        self.waits = false;
+    }
 }
 
 impl Drop for WaitingCaller {

@@ -2,6 +2,9 @@
 
 use config::BrokerSettings;
 use protocol::body::MASTER_ID;
+use protocol::code::{Family, RequestCode, ResponseCode};
+
+use crate::refusal::{NOT_AVAILABLE, Refusal};
 
 /// The part that a broker plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,4 +36,32 @@ impl Standing {
     pub(crate) fn is_master(self) -> bool {
         self.role == Role::Master
     }
+
+    /// Refuses what only a master carries out, if this broker is none.
+    #[inline]
+    pub(crate) fn check(self, code: RequestCode) -> Result<(), Refusal> {
+        if self.is_master() || !code.row().is_master_only { Ok(()) } else { Err(refused(self.role, code)) }
+    }
+}
+
+/// The answer of a slave of RocketMQ 5.5.0, where it has one: it carries out some of these requests, and passes others on.
+fn refused(role: Role, code: RequestCode) -> Refusal {
+    let family = code.row().family;
+    if code == RequestCode::END_TRANSACTION {
+        let remark = "message store is slave mode, so end transaction is forbidden";
+        return Refusal::new(ResponseCode::SlaveNotAvailable, remark);
+    }
+    if code == RequestCode::RECALL_MESSAGE {
+        return Refusal::new(ResponseCode::SlaveNotAvailable, "recall failed, broker service not available");
+    }
+    if family == Family::Send && role == Role::Slave {
+        let remark = "[REJECTREQUEST]system busy, start flow control for a while";
+        return Refusal::new(ResponseCode::SystemBusy, remark);
+    }
+    if matches!(family, Family::Topics | Family::Groups) || code == RequestCode::INVOKE_BROKER_TO_RESET_OFFSET {
+        let remark =
+            "Can't modify topic or subscription group from slave broker, please execute it from master broker.";
+        return Refusal::new(ResponseCode::SystemError, remark);
+    }
+    Refusal::new(ResponseCode::ServiceNotAvailable, format!("{NOT_AVAILABLE} This broker is no master"))
 }

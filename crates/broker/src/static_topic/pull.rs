@@ -1,27 +1,25 @@
 //! A pull from a static topic: its logical offset says which physical queue it reads, and where that ends the next one begins.
 //!
-//! What this broker holds itself is read like any other queue, with the answer rewritten. For the rest the pull is passed on to the
-//! holder, which answers at once.
+//! What this broker holds itself is read like any other queue, with the answer rewritten. The rest is asked of the holder, which answers
+//! at once; the caller's side does that, with what [`place`] says.
 
 use std::sync::Arc;
 
-use net::{Outgoing, ReplyTo, Request, Response};
+use bytes::Bytes;
+use net::Response;
 use protocol::body::{LogicQueueMappingItem, MASTER_ID};
-use protocol::code::{ResponseCode, request};
+use protocol::code::ResponseCode;
 use protocol::record::{self, Scanned};
-use protocol::request::{PullMessage, PullReply};
-use protocol::sys_flag::pull as bits;
+use protocol::request::PullReply;
 use store::{LogSlice, Read, ReadStatus};
 
 use crate::broker::Broker;
 use crate::parked::Asked;
 use crate::refusal::Refusal;
-use crate::session::Session;
 use crate::state::topics::Topic;
-use crate::state::topics::mapping::{Mapping, end, find, known_end, locate, logical, next};
+use crate::state::topics::mapping::{Mapping, PhysicalQueues, end, find, known_end, locate, logical, next};
 use crate::static_topic::forward::unexpected;
 use crate::static_topic::offsets::PulledCommit;
-use crate::static_topic::replies::answer_later;
 
 /// The remark of an answer that tells of a reset.
 pub(crate) const OFFSET_RESET: &str = "OFFSET_RESET";
@@ -62,139 +60,105 @@ fn is_before(record: &[u8], end: i64) -> bool {
     }
 }
 
-/// Who reads for a pull.
+/// Which broker reads for a pull from a logical queue.
 pub(crate) enum ReadPlace {
-    /// This broker; the pull names the physical queue now.
-    Here(Option<Asked>),
-    /// Another one was asked, and a task answers.
-    Elsewhere,
+    /// This one.
+    Here(PhysicalPull),
+    /// Another one has to be asked.
+    Elsewhere(HeldElsewhere),
 }
 
-/// Finds the physical queue of a pull, and asks whoever holds it if that is not this broker.
+/// What is read for a pull from a logical queue.
+pub(crate) struct PhysicalPull {
+    pub(crate) queue_id: i32,
+    pub(crate) offset: i64,
+    pub(crate) count_max: i32,
+    pub(crate) asked: Asked,
+}
+
+/// A physical queue that another broker holds.
+pub(crate) struct HeldElsewhere {
+    /// `brokerName` of that broker.
+    pub(crate) holder: String,
+    pub(crate) pull: PhysicalPull,
+    places: PhysicalQueues,
+}
+
+/// Finds the physical queue of a pull, and which broker holds it.
 pub(crate) fn place(
-    broker: &Broker,
-    session: &Session,
-    request: &Request<'_>,
-    topic: &Arc<Topic>,
-    message: &mut PullMessage<'_>,
+    mapping: &Mapping,
+    queue_id: i32,
+    offset: i64,
+    count_max: i32,
+    commit_offset: Option<i64>,
 ) -> Result<ReadPlace, Refusal> {
-    let Some(mapping) = crate::static_topic::of_topic(topic, request) else { return Ok(ReadPlace::Here(None)) };
-    let queue_id = message.queue_id;
     let places = mapping.places(queue_id).map_err(|refusal| {
-        let (topic, broker) = (topic.name(), &mapping.detail().bname);
+        let (topic, broker) = (&mapping.detail().topic, &mapping.detail().bname);
         let remark =
             format!("{topic}-{queue_id} cannot find mapping item in request process of current broker {broker}");
         Refusal { remark, ..refusal }
     })?;
-    let (at, offset) = locate(&places, message.queue_offset).ok_or_else(|| mapping.not_led(queue_id))?;
+    let (at, physical) = locate(&places, offset).ok_or_else(|| mapping.not_led(queue_id))?;
     let item = &places[at];
-    let mut asked = Asked::of(queue_id, message.queue_offset, &places, at);
-    if message.sys_flag & bits::COMMIT_OFFSET != 0 {
-        // Of the logical queue; Apache takes it for one of the physical queue that is read.
-        asked.commit_offset = Some(message.commit_offset);
-        message.sys_flag &= !bits::COMMIT_OFFSET;
-    }
-    message.queue_id = item.queue_id;
-    message.queue_offset = offset;
-    let left = asked.end.saturating_sub(offset.max(item.start_offset)).max(1);
-    message.max_msg_nums = message.max_msg_nums.min(i32::try_from(left).unwrap_or(i32::MAX));
+    // What is committed is an offset of the logical queue; Apache takes it for one of the physical queue that is read.
+    let asked = Asked { commit_offset, ..Asked::of(queue_id, offset, &places, at) };
+    let left = asked.end.saturating_sub(physical.max(item.start_offset)).max(1);
+    let pull = PhysicalPull {
+        queue_id: item.queue_id,
+        offset: physical,
+        count_max: count_max.min(i32::try_from(left).unwrap_or(i32::MAX)),
+        asked,
+    };
     if mapping.is_here(item) {
-        return Ok(ReadPlace::Here(Some(asked)));
+        return Ok(ReadPlace::Here(pull));
     }
-    let (question, holder) = (Question::of(message), item.bname.clone());
-    // What it commits is left to 15: by the time the holder has answered, and so made the checks of a pull, a later commit may be done.
-    let (forward, reply_to) = (Arc::clone(&broker.forward), request.reply_to());
-    answer_later(broker, session, request, async move {
-        let answer = forward.ask(&holder, request::PULL_MESSAGE, &question.fields()).await?;
-        told(&places, &asked, question.queue_offset, &holder, &answer, reply_to)
-    })?;
-    Ok(ReadPlace::Elsewhere)
+    let holder = item.bname.clone();
+    Ok(ReadPlace::Elsewhere(HeldElsewhere { holder, pull, places }))
 }
 
-/// A pull, kept for a task.
-struct Question {
-    group: String,
-    topic: String,
-    subscription: Option<String>,
-    expression_type: Option<String>,
-    queue_id: i32,
-    queue_offset: i64,
-    max_msg_nums: i32,
-    max_msg_bytes: Option<i32>,
-    sys_flag: i32,
-    sub_version: i64,
+/// What a client is told of what the holder of a physical queue has answered.
+pub(crate) struct Told {
+    pub(crate) code: ResponseCode,
+    pub(crate) remark: Option<String>,
+    pub(crate) fields: PullReply,
+    /// Records, one behind the other.
+    pub(crate) body: Bytes,
 }
 
-impl Question {
-    fn of(message: &PullMessage<'_>) -> Question {
-        Question {
-            group: message.consumer_group.to_owned(),
-            topic: message.topic.to_owned(),
-            subscription: message.subscription.map(str::to_owned),
-            expression_type: message.expression_type.map(str::to_owned),
-            queue_id: message.queue_id,
-            queue_offset: message.queue_offset,
-            max_msg_nums: message.max_msg_nums,
-            max_msg_bytes: message.max_msg_bytes,
-            // The holder must not wait for a message that will not come.
-            sys_flag: message.sys_flag & !bits::SUSPEND,
-            sub_version: message.sub_version,
+impl HeldElsewhere {
+    /// The holder's answer, as the client gets it.
+    pub(crate) fn told(&self, answer: Response) -> Result<Told, Refusal> {
+        let code = match ResponseCode::from_i32(answer.code) {
+            Some(
+                code @ (ResponseCode::Success
+                | ResponseCode::PullNotFound
+                | ResponseCode::PullRetryImmediately
+                | ResponseCode::PullOffsetMoved),
+            ) => code,
+            Some(_) | None => return Err(unexpected(&self.holder, &answer)),
+        };
+        let fields = PullReply::decode(&answer.fields.as_fields()).map_err(Refusal::failed)?;
+        let (asked, read_from) = (&self.pull.asked, self.pull.offset);
+        let mut found = Found { code, next: fields.next_begin_offset, min: fields.min_offset, max: fields.max_offset };
+        let mut body = answer.body;
+        if code == ResponseCode::Success && found.next > asked.end {
+            body.truncate(bytes_before(&body, asked.end));
+            if body.is_empty() {
+                found = Found { code: ResponseCode::PullRetryImmediately, next: asked.end, ..found };
+            }
         }
-    }
-
-    fn fields(&self) -> PullMessage<'_> {
-        PullMessage {
-            max_msg_nums: self.max_msg_nums,
-            sys_flag: self.sys_flag,
-            subscription: self.subscription.as_deref(),
-            sub_version: self.sub_version,
-            expression_type: self.expression_type.as_deref(),
-            max_msg_bytes: self.max_msg_bytes,
-            ..PullMessage::at(&self.group, &self.topic, self.queue_id, self.queue_offset)
+        // As Apache's brokers name it, and ours.
+        let is_reset = code == ResponseCode::PullOffsetMoved && answer.remark.as_deref() == Some(OFFSET_RESET);
+        let (code, fields) = if is_reset {
+            reset(&self.places, asked, read_from, found, fields)
+        } else {
+            rewrite(&self.places, asked, read_from, found, fields)
+        };
+        if code != ResponseCode::Success {
+            body = Bytes::new();
         }
+        Ok(Told { code, remark: answer.remark, fields, body })
     }
-}
-
-/// The holder's answer, as the client gets it.
-fn told(
-    items: &[LogicQueueMappingItem],
-    asked: &Asked,
-    physical_offset: i64,
-    holder: &str,
-    answer: &Response,
-    reply_to: ReplyTo,
-) -> Result<Outgoing, Refusal> {
-    let code = match ResponseCode::from_i32(answer.code) {
-        Some(
-            code @ (ResponseCode::Success
-            | ResponseCode::PullNotFound
-            | ResponseCode::PullRetryImmediately
-            | ResponseCode::PullOffsetMoved),
-        ) => code,
-        Some(_) | None => return Err(unexpected(holder, answer)),
-    };
-    let fields = PullReply::decode(&answer.fields.as_fields()).map_err(Refusal::failed)?;
-    let mut found = Found { code, next: fields.next_begin_offset, min: fields.min_offset, max: fields.max_offset };
-    let mut body = &answer.body[..];
-    if code == ResponseCode::Success && found.next > asked.end {
-        body = &body[..bytes_before(body, asked.end)];
-        if body.is_empty() {
-            found = Found { code: ResponseCode::PullRetryImmediately, next: asked.end, ..found };
-        }
-    }
-    // As Apache's brokers name it, and ours.
-    let is_reset = code == ResponseCode::PullOffsetMoved && answer.remark.as_deref() == Some(OFFSET_RESET);
-    let (code, fields) = if is_reset {
-        reset(items, asked, physical_offset, found, fields)
-    } else {
-        rewrite(items, asked, physical_offset, found, fields)
-    };
-    if code != ResponseCode::Success {
-        body = &[];
-    }
-    let mut out = Outgoing::new();
-    out.reply(reply_to, code, answer.remark.as_deref(), &fields, body);
-    Ok(out)
 }
 
 /// How many bytes of records, one behind the other, lie before a physical offset.

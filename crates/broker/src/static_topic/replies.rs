@@ -10,6 +10,7 @@ use crate::broker::Broker;
 use crate::inbox::Errand;
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
+use crate::static_topic::forward::Forward;
 
 /// How long one request may wait for them, however many it has to ask; its client waits no longer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,11 +33,7 @@ pub(crate) fn answer_later(
     let (inbox, connection, reply_to) = (Arc::clone(&session.inbox), session.connection.clone(), request.reply_to());
     let debt = inbox.owe();
     tokio::spawn(async move {
-        let answer = tokio::time::timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(|_| {
-            let seconds = ANSWER_TIMEOUT.as_secs();
-            Err(Refusal::failed(format!("other brokers of the static topic did not answer within {seconds} s")))
-        });
-        let frames = answer.unwrap_or_else(|refusal| refused(reply_to, &refusal)).take();
+        let frames = in_time(answer).await.unwrap_or_else(|refusal| refused(reply_to, &refusal)).take();
         match connection.lay_aside(frames.memory_bytes()) {
             Ok(aside) => inbox.push(Errand::then(move |_, _, out| {
                 out.extend(frames);
@@ -56,6 +53,22 @@ pub(crate) fn answer_later(
         drop((debt, permit));
     });
     Ok(())
+}
+
+/// For a call in this process: waits for other brokers.
+pub(crate) async fn wait_for<T>(
+    forward: &Forward,
+    answer: impl Future<Output = Result<T, Refusal>>,
+) -> Result<T, Refusal> {
+    let _permit = forward.may_wait()?;
+    in_time(answer).await
+}
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
+    tokio::time::timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(|_| {
+        let seconds = ANSWER_TIMEOUT.as_secs();
+        Err(Refusal::failed(format!("other brokers of the static topic did not answer within {seconds} s")))
+    })
 }
 
 fn refused(reply_to: ReplyTo, refusal: &Refusal) -> Outgoing {

@@ -21,7 +21,7 @@ use store::{AppendError, ConsumeQueue, MessageKeys, NotWritable, RecordBatch, St
 use tokio::time::timeout;
 
 use crate::broker::Broker;
-use crate::refusal::{Refusal, SOON};
+use crate::refusal::{NOT_AVAILABLE, Refusal, SOON};
 use crate::sends::{Answer, Receipts, Sends};
 use crate::session::{Late, Session};
 use crate::state::falls::Cause;
@@ -30,10 +30,6 @@ use crate::write::acknowledgements::UnflushedBurst;
 
 /// How often it looks whether waiting still makes sense.
 const ROOM_STEP: Duration = Duration::from_millis(100);
-
-/// Apache's sentence, to which the store's own is added: which path, how full, what the limit is.
-const NOT_AVAILABLE: &str = "service not available now. It may be caused by one of the following reasons: the broker's disk is full, \
-                             messages are put to the slave, message store has been shut down, etc.";
 
 /// Apache's sentence where no buffer of the write pool is free.
 const REJECTED: &str = "[REJECTREQUEST]system busy, start flow control for a while.";

@@ -14,7 +14,7 @@ use super::popping::ack;
 use super::support::{DEADLINE, Message, Running, Setup, messages, start, until};
 use super::transactions::half;
 
-fn caller() -> Caller {
+pub(super) fn caller() -> Caller {
     Caller::local(LocalClient::new("127.0.0.1:8081".parse().unwrap(), Box::new(|_, _| false)), None)
 }
 

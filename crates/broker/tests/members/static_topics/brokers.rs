@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use broker::{Caller, LocalClient, PullOrder, PullStatus, PullSubscription};
 use bytes::BytesMut;
 use net::Budget;
 use protocol::frame::Serialization;
@@ -13,7 +14,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::*;
-use crate::support::DEADLINE;
+use crate::support::{DEADLINE, messages};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_lies_at_another_broker_is_asked_for_there() {
@@ -59,6 +60,48 @@ async fn what_lies_at_another_broker_is_asked_for_there() {
     a.stop().await;
     let gone = b.pull(&from(T, 0, 0)).await;
     assert_eq!(gone.code, 1, "{:?}", gone.remark);
+    b.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_in_this_process_gets_what_lies_at_another_broker() {
+    let names = Arc::new(Names::default());
+    let name_servers = vec![listen(&names)];
+    let a = start(Setup { name_servers: name_servers.clone(), ..Setup::default() }).await;
+    let b = start(Setup { name_servers, more: OF_B, ..Setup::default() }).await;
+    let moved = [item(0, "broker-a", 0, 0), item(1, "broker-b", 0, 10_000)];
+    assert_eq!(map(&a, &detail("broker-a", 1, &[(0, &moved[..1])]), false).await.0, 0);
+    put(&a, 0, "a").await;
+    assert_eq!(map(&a, &detail("broker-a", 2, &[(0, &moved)]), false).await.0, 0);
+    assert_eq!(map(&b, &detail("broker-b", 2, &[(0, &moved)]), false).await.0, 0);
+    names.0.lock().insert("broker-a".to_owned(), a.address.clone());
+    for running in [&a, &b] {
+        make_group(running, "CG", 1).await;
+    }
+    let client = LocalClient::new("127.0.0.1:8081".parse().unwrap(), Box::new(|_, _| false));
+    let mut caller = Caller::local(client, None);
+    let order = PullOrder {
+        group: "CG",
+        topic: T,
+        queue_id: 0,
+        is_physical: false,
+        offset: 0,
+        count_max: 32,
+        bytes_max: None,
+        wait_ms: Some(20_000),
+        commit_offset: None,
+        subscription: Some(PullSubscription { expression: "*", expression_type: None }),
+        subscription_version: 0,
+        lite_topic: None,
+        is_lite_consumer: false,
+    };
+    let (found, told) = (order.call(&b.broker, &mut caller).await.unwrap(), b.pull(&from(T, 0, 0)).await);
+    assert_eq!((found.status(), told.code), (PullStatus::Found, 0));
+    assert_eq!((found.next(), found.min(), found.max()), (told.next, told.min, told.max));
+    assert_eq!(messages(&found.pieces().collect::<Vec<_>>().concat()), told.messages);
+    a.stop().await;
+    let gone = order.call(&b.broker, &mut caller).await.map(|found| found.status()).unwrap_err();
+    assert_eq!(gone.code, ResponseCode::SystemError, "{}", gone.remark);
     b.stop().await;
 }
 

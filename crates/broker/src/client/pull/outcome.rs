@@ -1,0 +1,153 @@
+//! What a pull has come to, and how a remoting client is told.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use net::{Outgoing, ReplyTo, SharedSlice};
+use protocol::body::MASTER_ID;
+use protocol::code::ResponseCode;
+use protocol::request::PullReply;
+use store::{LogSlice, Read};
+
+use crate::parked::CheckedPull;
+use crate::static_topic;
+use crate::static_topic::pull::Told;
+
+/// What a pull brings.
+pub struct PullOutcome {
+    code: ResponseCode,
+    remark: Option<Cow<'static, str>>,
+    fields: PullReply,
+    messages: Messages,
+}
+
+/// How a pull has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PullStatus {
+    /// With messages.
+    Found,
+    /// There was nothing within its time.
+    NotFound,
+    /// Nothing that is wanted lies before [`PullOutcome::next`]; there may be more behind it.
+    Again,
+    /// The offset is none of the queue: the group goes on at [`PullOutcome::next`].
+    OffsetMoved,
+}
+
+/// The records of an answer, one behind the other.
+enum Messages {
+    None,
+    /// Of this broker's log, and how many bytes they are together.
+    Read(usize, Vec<LogSlice>),
+    /// As another broker has sent them.
+    Sent(Bytes),
+}
+
+impl PullOutcome {
+    /// That of a read, without what it found.
+    pub(super) fn without_messages(
+        order: &CheckedPull,
+        found: &Read,
+        code: ResponseCode,
+        remark: &'static str,
+    ) -> PullOutcome {
+        let (code, fields) = fields(order, found, code);
+        PullOutcome { code, remark: Some(Cow::Borrowed(remark)), fields, messages: Messages::None }
+    }
+
+    /// Adds the records.
+    pub(super) fn bring(&mut self, bytes: usize, slices: Vec<LogSlice>) {
+        self.messages = Messages::Read(bytes, slices);
+    }
+
+    /// That of another broker.
+    pub(super) fn told(Told { code, remark, fields, body }: Told) -> PullOutcome {
+        PullOutcome { code, remark: remark.map(Cow::Owned), fields, messages: Messages::Sent(body) }
+    }
+
+    /// Whether there are messages, and why not.
+    pub fn status(&self) -> PullStatus {
+        if self.code == ResponseCode::Success {
+            PullStatus::Found
+        } else if self.code == ResponseCode::PullNotFound {
+            PullStatus::NotFound
+        } else if self.code == ResponseCode::PullOffsetMoved {
+            PullStatus::OffsetMoved
+        } else {
+            PullStatus::Again
+        }
+    }
+
+    /// The records, one behind the other, in pieces of any length.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let (read, sent) = match &self.messages {
+            Messages::None => (&[][..], None),
+            Messages::Read(_, slices) => (&slices[..], None),
+            Messages::Sent(body) => (&[][..], Some(&body[..])),
+        };
+        read.iter().map(LogSlice::as_ref).chain(sent)
+    }
+
+    /// Where the next pull begins.
+    pub fn next(&self) -> i64 {
+        self.fields.next_begin_offset
+    }
+
+    /// The lowest offset of the queue.
+    pub fn min(&self) -> i64 {
+        self.fields.min_offset
+    }
+
+    /// One more than the highest offset of the queue.
+    pub fn max(&self) -> i64 {
+        self.fields.max_offset
+    }
+
+    /// Of a static topic: what has to be added to the offsets in the records.
+    pub fn offset_delta(&self) -> Option<i64> {
+        self.fields.offset_delta
+    }
+
+    /// Writes the answer. What held the records goes back to `slices`, empty, for the next read.
+    pub(super) fn encode(self, reply_to: ReplyTo, out: &mut Outgoing, slices: &mut Vec<LogSlice>) {
+        let PullOutcome { code, remark, fields, messages } = self;
+        let remark = remark.as_deref();
+        match messages {
+            Messages::None => out.reply(reply_to, code, remark, &fields, &[]),
+            Messages::Sent(body) => out.reply(reply_to, code, remark, &fields, &body),
+            Messages::Read(bytes, mut read) => {
+                let parts = read.drain(..).map(|slice| {
+                    let (owner, range) = slice.into_parts();
+                    SharedSlice { owner, range }
+                });
+                out.reply_shared(reply_to, code, remark, &fields, bytes, parts);
+                *slices = read;
+            }
+        }
+    }
+}
+
+fn fields(order: &CheckedPull, found: &Read, code: ResponseCode) -> (ResponseCode, PullReply) {
+    let fields = PullReply {
+        // No slave takes readers off the master.
+        suggest_which_broker_id: MASTER_ID,
+        next_begin_offset: found.next,
+        min_offset: found.min,
+        max_offset: found.max,
+        offset_delta: None,
+        topic_sys_flag: Some(order.topic.settings().topic_sys_flag),
+        group_sys_flag: Some(order.group.config.load().group_sys_flag),
+        forbidden_type: None,
+    };
+    if !order.topic.is_static() {
+        return (code, fields);
+    }
+    let mapping = order.logical.as_ref().and_then(|_| order.topic.mapping());
+    // Whoever reads a static topic takes this for the end of the physical queue, and goes on to the next one. What is stored and not
+    // flushed yet still belongs to this one.
+    let fields = PullReply { max_offset: found.max.max(order.bounds().1), ..fields };
+    match &order.logical {
+        Some(logical) => static_topic::pull::tell(mapping.as_deref(), logical, order.asked, found, code, fields),
+        None => (code, fields),
+    }
+}
