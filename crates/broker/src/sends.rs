@@ -74,6 +74,14 @@ pub(crate) struct Receipt {
     pub(crate) part: Option<Part>,
 }
 
+impl Receipt {
+    /// For what is answered with a code alone.
+    pub(crate) fn plain(reply_to: ReplyTo, records: Range<usize>, stage: Stage) -> Receipt {
+        let kind = ReceiptKind::Plain;
+        Receipt { reply_to, kind, queue_id: 0, records, text: 0..0, stage, claim: None, part: None }
+    }
+}
+
 /// Receipts of one batch, with the text that they need after the requests are gone.
 #[derive(Default)]
 pub(crate) struct Receipts {
