@@ -36,7 +36,7 @@ impl Broker {
             let code = RequestCode::from_i32(request.header.code);
             match code.map_or(Gathers::Nothing, |code| code.row().gathers) {
                 Gathers::Send => {
-                    if let Err(refusal) = send::gather(self, session, &request) {
+                    if let Err(refusal) = send::send(self, session, &request) {
                         send::refuse(self, &request, &refusal, out);
                     }
                     if session.sends.is_full() {

@@ -8,6 +8,7 @@ mod duties;
 mod filtering;
 mod full_journal;
 mod in_process;
+mod in_process_sends;
 mod journal;
 mod keeping;
 mod leases;
