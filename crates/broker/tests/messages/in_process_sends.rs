@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::batch_queues::create;
 use super::in_process::{caller, message, put};
 use super::light::listed;
-use super::support::{DEADLINE, Message, Running, Setup, batch_of, from, properties, start, to, waiting};
+use super::support::{DEADLINE, Device, Message, Running, Setup, batch_of, from, properties, start, to, waiting};
 
 async fn refused(running: &Running, order: SendOrder<'_>) -> (ResponseCode, String) {
     let refusal = order.call(&running.broker, &mut caller()).await.unwrap_err();
@@ -51,6 +51,22 @@ async fn a_send_hears_where_its_message_is_stored_in_each_flush_mode() {
         assert_eq!(stored[1].log_offset, next.places[0].0);
         assert!((0..4).contains(&put(&running, message("T", -1, "", "any")).await.queue_id));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_send_that_is_late_for_the_device_says_so_and_is_stored() {
+    let device = Device::default();
+    let setup = Setup { is_sync: true, sync_flush_timeout: "300", device: device.clone(), ..Setup::default() };
+    let running = start(setup).await;
+    put(&running, message("T", 0, "", "first")).await;
+    device.hold_flush(true);
+    let late = message("T", 0, "", "late").call(&running.broker, &mut caller()).await.unwrap();
+    assert_eq!((late.code, late.queue_offset, late.places.len()), (ResponseCode::FlushDiskTimeout, 1, 1));
+    assert_eq!(late.remark.as_deref(), Some("stored, but not flushed within 300 ms (syncFlushTimeout)"));
+    put(&running, message("T", 0, &properties(&[("WAIT", "false")]), "hasty")).await;
+    device.hold_flush(false);
+    assert_eq!(bodies(running.wait_for("T", 0, 3).await), ["first", "late", "hasty"]);
+    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
