@@ -55,6 +55,7 @@ mod write;
 pub use self::journal::options as journal_options;
 pub use broker::Broker;
 pub use caller::Caller;
+pub use client::SendOrder;
 pub use client::pull::{PullOrder, PullOutcome, PullStatus, PullSubscription};
 pub use client_handle::{ClientAnswer, ClientHandle, ClientQuestion, Hears, LocalClient, Work};
 pub use config_files::{ConfigFile, ConfigLook, Writer};
@@ -66,6 +67,7 @@ pub use pop::{
 };
 pub use refusal::Refusal;
 pub use retention_floor::retention;
+pub use sends::SendOutcome;
 pub use session::Session;
 pub use state::registry::Identity;
 pub use state::topics::{Topic, Topics, batch_topics};

@@ -7,6 +7,7 @@ use config::BrokerSettings;
 use net::{Outgoing, ReplyTo};
 use parking_lot::Mutex;
 use protocol::code::ResponseCode;
+use protocol::request::SendReply;
 use protocol::together::{self, PartAnswer};
 
 use crate::answer::reply_extra;
@@ -33,13 +34,34 @@ pub(crate) struct Part {
     number: usize,
 }
 
-/// Where a part lies.
+/// What the producer is told of a send, or of a part of one, apart from its records' places in the
+/// log.
 pub(crate) struct Stored<'a> {
     pub(crate) code: ResponseCode,
     pub(crate) remark: Option<&'a str>,
     pub(crate) queue_id: i32,
     pub(crate) queue_offset: i64,
+    pub(crate) uniq_key: Option<&'a str>,
     pub(crate) recall_handle: Option<&'a str>,
+}
+
+impl Stored<'_> {
+    /// Answers a send. `msg_id`: made of its records' places. `is_one_record`: it is a batch that is
+    /// stored as one.
+    pub(crate) fn encode(
+        &self,
+        reply_to: ReplyTo,
+        msg_id: &str,
+        is_one_record: bool,
+        settings: &BrokerSettings,
+        out: &mut Outgoing,
+    ) {
+        let &Stored { code, remark, queue_id, queue_offset, uniq_key, recall_handle } = self;
+        let batch_uniq_id = uniq_key.filter(|_| is_one_record);
+        let reply =
+            SendReply { msg_id, queue_id, queue_offset, transaction_id: uniq_key, batch_uniq_id, recall_handle };
+        out.reply(reply_to, code, remark, &(reply, reply_extra(settings)), &[]);
+    }
 }
 
 impl MultiSend {
@@ -63,7 +85,7 @@ impl Part {
         settings: &BrokerSettings,
         out: &mut Outgoing,
     ) {
-        let &Stored { code, remark, queue_id, queue_offset, recall_handle } = stored;
+        let &Stored { code, remark, queue_id, queue_offset, recall_handle, .. } = stored;
         let place = PartAnswer::stored(self.number, code.into(), queue_id, queue_offset);
         self.answer(&place.saying(remark, recall_handle), places, settings, out);
     }

@@ -1,8 +1,8 @@
-//! Sends of one connection that are gathered and not appended yet: their records, and how each is
-//! answered.
+//! Sends of one connection, or of one call in this process, that are gathered and not appended yet:
+//! their records, and how each is answered.
 //!
 //! A receipt is data. `append.rs` writes the records; the answers are written there, or by
-//! `acknowledgements.rs` after a flush.
+//! `acknowledgements.rs` after a flush. A call hears its outcome from `local.rs`.
 
 use std::ops::{Range, RangeBounds};
 use std::sync::Arc;
@@ -10,9 +10,10 @@ use std::sync::Arc;
 use config::BrokerSettings;
 use env::{Clock, TimeMs};
 use net::{Outgoing, ReplyTo};
+use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use protocol::message_id::offset_message_ids;
-use protocol::request::{RecallMessageReply, SendReply};
+use protocol::request::RecallMessageReply;
 use store::{ConsumeQueue, Landed, RecordBatch, Stage};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -72,6 +73,47 @@ pub(crate) struct Receipt {
     /// It is for a part of a request, of which there are several: `None` where a receipt is made,
     /// and filled in by [`Receipts::push`].
     pub(crate) part: Option<Part>,
+}
+
+impl Receipt {
+    /// For what is answered with a code alone.
+    pub(crate) fn plain(reply_to: ReplyTo, records: Range<usize>, stage: Stage) -> Receipt {
+        let kind = ReceiptKind::Plain;
+        Receipt { reply_to, kind, queue_id: 0, records, text: 0..0, stage, claim: None, part: None }
+    }
+}
+
+/// What has become of a send for a caller in this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendOutcome {
+    /// Success; or what the message is late for, though it is stored.
+    pub code: ResponseCode,
+    /// For people, where it is late.
+    pub remark: Option<Box<str>>,
+    /// The queue that it was sent to, also when it waits elsewhere.
+    pub queue_id: i32,
+    /// Its place in that queue, or where it waits; of a batch, that of the first message.
+    pub queue_offset: i64,
+    /// Where its records lie in the log: a batch may have one for each message.
+    pub places: Box<[LogOffset]>,
+    /// The key that the producer gave it, or the broker.
+    pub uniq_key: Option<Box<str>>,
+    /// Takes a message back that waits for its time.
+    pub recall_handle: Option<Box<str>>,
+}
+
+impl SendOutcome {
+    pub(crate) fn of(stored: &Stored<'_>, places: impl Iterator<Item = LogOffset>) -> SendOutcome {
+        SendOutcome {
+            code: stored.code,
+            remark: stored.remark.map(Into::into),
+            queue_id: stored.queue_id,
+            queue_offset: stored.queue_offset,
+            places: places.collect(),
+            uniq_key: stored.uniq_key.map(Into::into),
+            recall_handle: stored.recall_handle.map(Into::into),
+        }
+    }
 }
 
 /// Receipts of one batch, with the text that they need after the requests are gone.
@@ -198,6 +240,50 @@ impl Receipts {
         }
     }
 
+    /// What the producer is told of a send whose first record has landed there.
+    fn stored<'a>(
+        &'a self,
+        receipt: &Receipt,
+        first: &Landed,
+        code: ResponseCode,
+        remark: Option<&'a str>,
+    ) -> Stored<'a> {
+        let text = self.text(&receipt.text);
+        let (queue_id, queue_offset) = self.place_of(receipt, first);
+        let named = |code, remark, uniq_key: &'a str, recall_handle| {
+            let uniq_key = (!uniq_key.is_empty()).then_some(uniq_key);
+            Stored { code, remark, queue_id, queue_offset, uniq_key, recall_handle }
+        };
+        match receipt.kind {
+            ReceiptKind::Reply => {
+                let (code, remark) = outcome(text);
+                named(code, remark, "", None)
+            }
+            ReceiptKind::Timer => match text.split_once('\n') {
+                Some((uniq_key, handle)) => named(code, remark, uniq_key, Some(handle)),
+                None => named(code, remark, text, None),
+            },
+            ReceiptKind::Send
+            | ReceiptKind::Batch
+            | ReceiptKind::InnerBatch
+            | ReceiptKind::Plain
+            | ReceiptKind::Recall => named(code, remark, text, None),
+        }
+    }
+
+    /// What a caller in this process is told of its one send, whose records have landed.
+    pub(crate) fn first_outcome(
+        &self,
+        landed: &[Landed],
+        code: ResponseCode,
+        remark: Option<&str>,
+    ) -> Option<SendOutcome> {
+        let receipt = self.list.first()?;
+        let records = landed.get(receipt.records.clone())?;
+        let stored = self.stored(receipt, records.first()?, code, remark);
+        Some(SendOutcome::of(&stored, records.iter().map(|record| record.at)))
+    }
+
     /// Writes one answer.
     pub(crate) fn reply(
         &self,
@@ -208,21 +294,16 @@ impl Receipts {
         out: &mut Outgoing,
     ) {
         let records = &landed[receipt.records.clone()];
-        let text = self.text(&receipt.text);
         if receipt.kind == ReceiptKind::Recall && !answer.is_stored {
             let late = Refusal::new(answer.code, answer.remark.unwrap_or_default());
             return self.refuse(receipt, &late, answer.settings, out);
         }
         if receipt.kind == ReceiptKind::Recall {
             // Stored is taken back, also when the device is late with it.
-            let reply = (RecallMessageReply { msg_id: text }, recall_extra(answer.settings));
+            let reply = (RecallMessageReply { msg_id: self.text(&receipt.text) }, recall_extra(answer.settings));
             out.reply(receipt.reply_to, ResponseCode::Success, None, &reply, &[]);
             return;
         }
-        let (text, recall_handle) = match text.split_once('\n').filter(|_| receipt.kind == ReceiptKind::Timer) {
-            Some((uniq_key, handle)) => (uniq_key, Some(handle)),
-            None => (text, None),
-        };
         let (
             Some(first),
             ReceiptKind::Send | ReceiptKind::Timer | ReceiptKind::Batch | ReceiptKind::InnerBatch | ReceiptKind::Reply,
@@ -231,36 +312,14 @@ impl Receipts {
             out.reply(receipt.reply_to, answer.code, answer.remark, &(), &[]);
             return;
         };
-        let (code, remark, uniq_key) = match receipt.kind {
-            ReceiptKind::Reply => {
-                let (code, remark) = outcome(text);
-                (code, remark, None)
-            }
-            ReceiptKind::Send
-            | ReceiptKind::Timer
-            | ReceiptKind::Batch
-            | ReceiptKind::InnerBatch
-            | ReceiptKind::Plain
-            | ReceiptKind::Recall => (answer.code, answer.remark, (!text.is_empty()).then_some(text)),
-        };
+        let stored = self.stored(receipt, first, answer.code, answer.remark);
         if let Some(part) = &receipt.part {
-            let (queue_id, queue_offset) = self.place_of(receipt, first);
-            let stored = Stored { code, remark, queue_id, queue_offset, recall_handle };
             part.is_stored(&stored, records.iter().map(|record| record.at.0), answer.settings, out);
             return;
         }
         ids.clear();
         offset_message_ids(ids, answer.host, records.iter().map(|record| record.at.0));
-        let (queue_id, queue_offset) = self.place_of(receipt, first);
-        let reply = SendReply {
-            msg_id: ids,
-            queue_id,
-            queue_offset,
-            transaction_id: uniq_key,
-            batch_uniq_id: uniq_key.filter(|_| receipt.kind == ReceiptKind::InnerBatch),
-            recall_handle,
-        };
-        out.reply(receipt.reply_to, code, remark, &(reply, reply_extra(answer.settings)), &[]);
+        stored.encode(receipt.reply_to, ids, receipt.kind == ReceiptKind::InnerBatch, answer.settings, out);
     }
 
     /// Answers one whose records were not stored.
@@ -272,8 +331,7 @@ impl Receipts {
         match receipt.kind {
             ReceiptKind::Reply => {
                 let (code, remark) = outcome(self.text(&receipt.text));
-                let place = nowhere(receipt.queue_id);
-                out.reply(receipt.reply_to, code, remark, &(place, reply_extra(settings)), &[]);
+                nowhere(receipt.queue_id, code, remark).encode(receipt.reply_to, NOWHERE, false, settings, out);
             }
             ReceiptKind::Recall => {
                 let remark = format!("recall failed, execute error: {}", refusal.remark);
@@ -296,9 +354,12 @@ pub(crate) fn outcome(failure: &str) -> (ResponseCode, Option<&str>) {
     if failure.is_empty() { (ResponseCode::Success, None) } else { (ResponseCode::SystemError, Some(failure)) }
 }
 
-/// The place of a reply that is not stored.
-pub(crate) fn nowhere(queue_id: i32) -> SendReply<'static> {
-    SendReply { msg_id: "0", queue_id, queue_offset: 0, transaction_id: None, batch_uniq_id: None, recall_handle: None }
+/// The message id of a reply that is not stored.
+pub(crate) const NOWHERE: &str = "0";
+
+/// What is told of a reply that is not stored.
+pub(crate) fn nowhere(queue_id: i32, code: ResponseCode, remark: Option<&str>) -> Stored<'_> {
+    Stored { code, remark, queue_id, queue_offset: 0, uniq_key: None, recall_handle: None }
 }
 
 /// What the answers of one batch have in common.

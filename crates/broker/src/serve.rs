@@ -43,7 +43,7 @@ impl Broker {
             }
             match code.map_or(Gathers::Nothing, |code| code.row().gathers) {
                 Gathers::Send => {
-                    if let Err(refusal) = send::gather(self, session, &request) {
+                    if let Err(refusal) = send::send(self, session, &request) {
                         send::refuse(self, &request, &refusal, out);
                     }
                     if session.sends.is_full() {

@@ -135,6 +135,11 @@ impl Session {
         }
     }
 
+    /// Who sends, and the sends of the burst.
+    pub(crate) fn sending(&mut self) -> (&mut Caller, &mut Sends) {
+        (&mut self.caller, &mut self.sends)
+    }
+
     /// For one request that is carried out on another thread.
     pub(crate) fn apart(&self, asked: ReplyTo) -> Apart {
         Apart {

@@ -65,6 +65,18 @@ pub struct ReplyTo {
     pub is_held: bool,
 }
 
+impl ReplyTo {
+    /// For what came by no connection: nothing will be written.
+    pub const NOBODY: ReplyTo = ReplyTo {
+        code: 0,
+        opaque: 0,
+        serialization: Serialization::Json,
+        is_oneway: true,
+        came: Arrival(0),
+        is_held: false,
+    };
+}
+
 /// Answers of one kind to requests that came together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answered {

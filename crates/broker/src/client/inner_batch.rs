@@ -7,19 +7,17 @@
 use std::sync::Arc;
 
 use config::BrokerSettings;
-use net::Request;
 use protocol::batch;
 use protocol::properties::{self, name};
 use protocol::record::{INNER_BASE_PLACE, PROPERTIES_MAX, RecordDraft};
-use protocol::request::SendMessage;
 use protocol::{sys_flag, tags};
 use store::{Stage, TagsCode};
 
 use crate::broker::Broker;
-use crate::client::send;
+use crate::client::send::order::SendOrder;
+use crate::client::send::sending::Sending;
 use crate::refusal::Refusal;
-use crate::sends::{Counted, Receipt, ReceiptKind};
-use crate::session::Session;
+use crate::sends::{Counted, Receipt, ReceiptKind, Sends};
 use crate::state::topics::Topic;
 use crate::waiting::hold::Lane;
 use crate::write::send_properties::{self, SendProperties};
@@ -51,22 +49,21 @@ pub(crate) struct Target<'a> {
 }
 
 /// How many messages a compressed batch holds, which only its producer knows; none of one that is not compressed.
-pub(crate) fn stated_of_compressed(message: &SendMessage<'_>) -> Result<Option<u16>, Refusal> {
-    if message.sys_flag & sys_flag::COMPRESSED == 0 {
+pub(crate) fn stated_of_compressed(order: &SendOrder<'_>) -> Result<Option<u16>, Refusal> {
+    if !order.has_flag(sys_flag::COMPRESSED) {
         return Ok(None);
     }
-    stated(message.properties.unwrap_or_default()).map(Some)
+    stated(order.properties).map(Some)
 }
 
 /// How many messages there are in a message that its producer marks as a batch. Where we can count them, both must agree.
-pub(crate) fn count_of_marked(message: &SendMessage<'_>, body: &[u8]) -> Result<u16, Refusal> {
-    let stated = stated(message.properties.unwrap_or_default())?;
-    let is_opaque = message.sys_flag & sys_flag::COMPRESSED != 0 || message.sys_flag & sys_flag::NEED_UNWRAP == 0;
-    if is_opaque {
+pub(crate) fn count_of_marked(order: &SendOrder<'_>) -> Result<u16, Refusal> {
+    let stated = stated(order.properties)?;
+    if order.has_flag(sys_flag::COMPRESSED) || !order.has_flag(sys_flag::NEED_UNWRAP) {
         return Ok(stated);
     }
     let mut found: usize = 0;
-    for inner in batch::iter(body) {
+    for inner in batch::iter(order.body) {
         inner.map_err(|error| Refusal::illegal(format!("message {found} of the batch: {error}")))?;
         found += 1;
     }
@@ -100,46 +97,34 @@ pub(crate) fn checked(count: usize) -> Result<u16, Refusal> {
     }
 }
 
-/// Adds a batch to the session's batch of records. What the producer may send was checked.
-#[allow(clippy::too_many_arguments, reason = "the end of the checks of `send`, split off to be read at a sitting")]
+/// Adds a batch to a batch of records. What the producer may send was checked.
 pub(crate) fn gather(
     broker: &Broker,
-    session: &mut Session,
-    settings: &BrokerSettings,
-    request: &Request<'_>,
-    message: &SendMessage<'_>,
+    sends: &mut Sends,
+    Sending { order, settings, reply_to, born_host }: Sending<'_>,
     facts: &SendProperties<'_>,
     target: Target<'_>,
     Content { count, are_keys_said }: Content,
 ) -> Result<(), Refusal> {
-    if light::wanted(&broker.store, facts.light, message.topic)?.is_some() || facts.lite_topic.is_some() {
+    if light::wanted(&broker.store, facts.light, order.topic)?.is_some() || facts.lite_topic.is_some() {
         return Err(Refusal::illegal(
             "a batch that is one record stands in its own queue only; it has INNER_MULTI_DISPATCH or __LITE_TOPIC",
         ));
     }
-    let sends = &mut session.sends;
     let uniq_key = sends.receipts.keep_uniq_key(facts.uniq_key, &broker.ids);
     let made_uniq_key = facts.uniq_key.is_empty().then(|| sends.receipts.text(&uniq_key));
-    write_properties(&mut sends.properties, message.properties.unwrap_or_default(), made_uniq_key, settings, count);
+    write_properties(&mut sends.properties, order.properties, made_uniq_key, settings, count);
     if sends.properties.len() > PROPERTIES_MAX {
         let bytes = sends.properties.len();
         sends.receipts.forget(uniq_key);
-        return Err(Refusal::too_large(&broker.store_settings.load(), request.body.len(), bytes));
+        return Err(Refusal::too_large(&broker.store_settings.load(), order.body.len(), bytes));
     }
-    let is_batch_request = send::is_batch(request, message);
-    let unwrap = if is_batch_request { sys_flag::NEED_UNWRAP } else { 0 };
+    let unwrap = if order.is_batch { sys_flag::NEED_UNWRAP } else { 0 };
     let draft = RecordDraft {
-        topic: message.topic,
         queue_id: target.queue_id,
-        flag: message.flag,
         sys_flag: target.sys_flag | sys_flag::INNER_BATCH | unwrap,
-        born_timestamp: message.born_timestamp,
-        born_host: session.connection.peer(),
-        store_host: broker.advertised,
-        reconsume_times: message.reconsume_times.unwrap_or(0),
-        prepared_offset: 0,
-        body: request.body,
         properties: &sends.properties,
+        ..order.draft(born_host, broker.advertised)
     };
     let tags = TagsCode::Code(tags::code(facts.tags));
     let (first, gathered) = (sends.records(), sends.batch.bytes());
@@ -154,8 +139,8 @@ pub(crate) fn gather(
         return Err(refusal);
     }
     sends.receipts.push(Receipt {
-        reply_to: request.reply_to(),
-        kind: if is_batch_request { ReceiptKind::InnerBatch } else { ReceiptKind::Send },
+        reply_to,
+        kind: if order.is_batch { ReceiptKind::InnerBatch } else { ReceiptKind::Send },
         queue_id: target.queue_id,
         records: first..first + 1,
         text: uniq_key,
@@ -165,7 +150,7 @@ pub(crate) fn gather(
     });
     sends.touch(target.lane);
     let (topic, queue_id, message_type) = (Arc::clone(target.topic), target.queue_id, facts.message_type());
-    let (messages, bytes) = (usize::from(count), request.body.len());
+    let (messages, bytes) = (usize::from(count), order.body.len());
     sends.count(Counted::Sent { topic, queue_id, message_type, messages, bytes });
     Ok(())
 }

@@ -20,5 +20,7 @@ pub(crate) mod retry;
 pub(crate) mod send;
 pub(crate) mod view;
 
+pub use send::order::SendOrder;
+
 #[cfg(test)]
 mod tests;

@@ -9,16 +9,17 @@
 
 use config::BrokerSettings;
 use net::{Outgoing, Request};
-use protocol::code::{ResponseCode, request};
-use protocol::header::Header;
-use protocol::request::{AskTogether, OfferTogether, SendMessage, SendTogether};
-use protocol::together::{self, TogetherError};
+use protocol::code::ResponseCode;
+use protocol::request::{AskTogether, OfferTogether, SendTogether};
+use protocol::together;
 
 use crate::broker::Broker;
 use crate::client::send;
+use crate::client::send::order::SendOrder;
 use crate::parts::MultiSend;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::static_topic::is_physical;
 use crate::write::append;
 
 /// What a heartbeat is told, if it asks.
@@ -57,7 +58,9 @@ pub(crate) async fn gather(broker: &Broker, session: &mut Session, request: &Req
         if let Some(of) = &together {
             session.sends.receipts.begin_part(of.part(number));
         }
-        let gathered = gather_part(broker, session, request, &common, part);
+        let gathered = part
+            .map_err(|error| Refusal::illegal(error.to_string()))
+            .and_then(|part| send::gather(broker, session, order_of(request, &common, &part), reply_to));
         let unanswered = session.sends.receipts.take_part();
         if let Err(refusal) = gathered
             && let Some(part) = unanswered
@@ -98,32 +101,22 @@ fn admit<'a>(session: &Session, request: &Request<'a>) -> Result<(SendTogether<'
 }
 
 /// One part, as the single send that it stands for.
-fn gather_part(
-    broker: &Broker,
-    session: &mut Session,
-    request: &Request<'_>,
-    common: &SendTogether<'_>,
-    part: Result<together::Part<'_>, TogetherError>,
-) -> Result<(), Refusal> {
-    let part = part.map_err(|error| Refusal::illegal(error.to_string()))?;
-    let message = SendMessage {
-        producer_group: common.producer_group,
+fn order_of<'a>(request: &Request<'a>, common: &SendTogether<'a>, part: &together::Part<'a>) -> SendOrder<'a> {
+    SendOrder {
+        group: common.producer_group,
         topic: part.topic,
         default_topic: common.default_topic,
         default_topic_queue_nums: common.default_topic_queue_nums,
         queue_id: part.queue_id,
+        is_physical: is_physical(request),
         sys_flag: part.sys_flag,
-        born_timestamp: common.born_timestamp,
+        born_ms: common.born_timestamp,
         flag: part.flag,
-        properties: Some(part.properties),
+        properties: part.properties,
         reconsume_times: Some(0),
-        unit_mode: Some(false),
-        max_reconsume_times: None,
-        batch: Some(part.is_batch),
-        broker_name: common.broker_name,
-    };
-    let code = if part.is_batch { request::SEND_BATCH_MESSAGE } else { request::SEND_MESSAGE_V2 };
-    let body = request.body.slice(part.body);
-    let alone = Request { header: Header { code, ..request.header }, body: &body, ..*request };
-    send::gather_message(broker, session, &alone, message)
+        retry_max: None,
+        unit_mode: false,
+        is_batch: part.is_batch,
+        body: request.body.get(part.body.clone()).unwrap_or_default(),
+    }
 }

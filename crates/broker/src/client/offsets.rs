@@ -4,7 +4,7 @@ use net::{Outgoing, Request};
 use protocol::body::ConsumerOffsets;
 use protocol::code::ResponseCode;
 use protocol::names;
-use protocol::request::{CloneGroupOffset, QueryConsumerOffset, UpdateConsumerOffset};
+use protocol::request::{CloneGroupOffset, FieldError, QueryConsumerOffset, UpdateConsumerOffset};
 use store::Store;
 
 use crate::answer::{reply_json, reply_ok};
@@ -49,10 +49,11 @@ pub(crate) fn update(
 
 impl<'a> CommitOrder<'a> {
     fn decode(request: &Request<'a>) -> Result<CommitOrder<'a>, Refusal> {
-        let said = UpdateConsumerOffset::decode(&request.header.fields)
-            .map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
-        let queue = NamedQueue::of(request, said.topic, said.queue_id);
-        Ok(CommitOrder { group: said.consumer_group, queue, offset: said.commit_offset })
+        let bad = |error: FieldError| Refusal::new(ResponseCode::InvalidParameter, error.to_string());
+        // It begins like the question for it.
+        let ProgressOrder { group, queue, .. } = ProgressOrder::decode(request).map_err(bad)?;
+        let said = UpdateConsumerOffset::decode(&request.header.fields).map_err(bad)?;
+        Ok(CommitOrder { group, queue, offset: said.commit_offset })
     }
 
     /// `connection`: the number of the client's connection.
@@ -120,20 +121,21 @@ pub(crate) fn query(
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    let asked = QueryConsumerOffset::decode(&request.header.fields)?;
-    let order = ProgressOrder {
-        group: asked.consumer_group,
-        queue: NamedQueue::of(request, asked.topic, asked.queue_id),
-        may_begin_at_zero: asked.set_zero_if_not_found != Some(false),
-    };
-    let outcome = order.run(broker, session.connection.id())?;
+    let outcome = ProgressOrder::decode(request)?.run(broker, session.connection.id())?;
     if let Eventual::Now(Progress { written_at: Some(position), .. }) = outcome {
         session.durable_or_late_after(position);
     }
     outcome.answer(broker, session, request, out, |reply_to, found, out| encode_offset(reply_to, found.offset, out))
 }
 
-impl ProgressOrder<'_> {
+impl<'a> ProgressOrder<'a> {
+    fn decode(request: &Request<'a>) -> Result<ProgressOrder<'a>, FieldError> {
+        let asked = QueryConsumerOffset::decode(&request.header.fields)?;
+        let queue = NamedQueue::of(request, asked.topic, asked.queue_id);
+        let may_begin_at_zero = asked.set_zero_if_not_found != Some(false);
+        Ok(ProgressOrder { group: asked.consumer_group, queue, may_begin_at_zero })
+    }
+
     /// `connection`: the number of the client's connection.
     pub(crate) fn run(&self, broker: &Broker, connection: u64) -> Result<Eventual<Progress>, Refusal> {
         let &ProgressOrder { group, queue: named, .. } = self;

@@ -11,26 +11,28 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use net::{Held, Outgoing, ReplyTo, Request};
-use protocol::code::{ResponseCode, request};
+use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::properties::{self, name};
 use protocol::record::{PROPERTIES_MAX, RecordDraft};
-use protocol::request::{PushReply, SendMessage};
+use protocol::request::PushReply;
 use protocol::{sys_flag, tags};
 use store::{Store, TagsCode};
 
-use crate::answer::reply_extra;
 use crate::broker::Broker;
+use crate::caller::Caller;
+use crate::client::send::order::SendOrder;
 use crate::client::send::{admit, queue_of};
 use crate::client_handle::{ClientHandle, ClientQuestion};
 use crate::inbox::Errand;
 use crate::refusal::Refusal;
-use crate::sends::{Counted, Receipt, ReceiptKind, Sends, nowhere, outcome};
+use crate::sends::{Counted, NOWHERE, Receipt, ReceiptKind, SendOutcome, Sends, nowhere, outcome};
 use crate::session::Session;
 use crate::state::clients::Clients;
 use crate::state::stats::MessageType;
 use crate::state::topics::Topic;
 use crate::waiting::hold::Lane;
+use crate::write::local::LocalSends;
 use crate::write::{append, send_properties};
 
 /// How long the client that asked has to take its reply.
@@ -64,7 +66,8 @@ pub(crate) fn reply(
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
-    let reply = decode(broker, session, request)?;
+    let order = SendOrder::decode(request)?;
+    let reply = Reply::of(broker, session, &order, request.reply_to())?;
     let asker = match reply.asker(&broker.clients) {
         Ok(asker) => asker,
         Err(failure) => {
@@ -85,34 +88,54 @@ pub(crate) fn reply(
     Ok(())
 }
 
-fn decode(broker: &Broker, session: &mut Session, request: &Request<'_>) -> Result<Reply, Refusal> {
-    let message = if request.header.code == request::SEND_REPLY_MESSAGE {
-        SendMessage::decode_v1(&request.header.fields)?
-    } else {
-        SendMessage::decode_v2(&request.header.fields)?
-    };
-    let topic = admit(broker, session, &broker.settings.load(), &message, request)?;
-    let held = broker.limits.hold(request.body.len() + message.properties.map_or(0, str::len))?;
-    Ok(Reply {
-        reply_to: request.reply_to(),
-        born_host: session.connection.peer(),
-        producer_group: message.producer_group.to_owned(),
-        queue_id: queue_of(broker, &topic, &message)?,
-        topic,
-        default_topic: message.default_topic.to_owned(),
-        default_topic_queue_nums: message.default_topic_queue_nums,
-        sys_flag: message.sys_flag,
-        born_timestamp: message.born_timestamp,
-        flag: message.flag,
-        properties: message.properties.unwrap_or_default().to_owned(),
-        reconsume_times: message.reconsume_times,
-        unit_mode: message.unit_mode.unwrap_or(false),
-        body: Bytes::copy_from_slice(request.body),
-        _held: held,
-    })
+impl SendOrder<'_> {
+    /// Pushes it to the client that waits for this reply, and stores it, for a caller in this
+    /// process. The outcome tells what became of the push.
+    pub async fn call_as_reply(&self, broker: &Broker, caller: &mut Caller) -> Result<SendOutcome, Refusal> {
+        caller.begin();
+        let reply = Reply::of(broker, caller, self, ReplyTo::NOBODY)?;
+        let (store_host, pushed_at) = (broker.advertised.to_string(), broker.clock.now().0);
+        let failure = match reply.asker(&broker.clients) {
+            Ok(asker) => reply.push(&asker, &store_host, pushed_at).await,
+            Err(failure) => failure,
+        };
+        let mut local = LocalSends::new(broker);
+        let stored = if reply.store(broker, &failure, local.sends()) {
+            local.outcome(caller.take_durable_after()).await.ok()
+        } else {
+            None
+        };
+        Ok(stored.unwrap_or_else(|| {
+            let (code, remark) = outcome(&failure);
+            SendOutcome::of(&nowhere(reply.queue_id, code, remark), std::iter::empty())
+        }))
+    }
 }
 
 impl Reply {
+    /// Of a reply that its topic admits.
+    fn of(broker: &Broker, caller: &mut Caller, order: &SendOrder<'_>, reply_to: ReplyTo) -> Result<Reply, Refusal> {
+        let topic = admit(broker, caller, &broker.settings.load(), order, reply_to)?;
+        let held = broker.limits.hold(order.body.len() + order.properties.len())?;
+        Ok(Reply {
+            reply_to,
+            born_host: caller.peer(),
+            producer_group: order.group.to_owned(),
+            queue_id: queue_of(broker, &topic, order)?,
+            topic,
+            default_topic: order.default_topic.to_owned(),
+            default_topic_queue_nums: order.default_topic_queue_nums,
+            sys_flag: order.sys_flag,
+            born_timestamp: order.born_ms,
+            flag: order.flag,
+            properties: order.properties.to_owned(),
+            reconsume_times: order.reconsume_times,
+            unit_mode: order.unit_mode,
+            body: Bytes::copy_from_slice(order.body),
+            _held: held,
+        })
+    }
+
     /// The client that asked, or why it gets no reply.
     fn asker(&self, clients: &Clients<ClientHandle>) -> Result<ClientHandle, String> {
         let Some(id) = properties::get(&self.properties, name::REPLY_TO_CLIENT) else {
@@ -156,20 +179,25 @@ impl Reply {
 
 /// Stores the reply and answers the replier; an empty `failure` says that the reply got there.
 fn finish(broker: &Broker, session: &mut Session, reply: &Reply, failure: &str, out: &mut Outgoing) {
-    let settings = broker.settings.load();
-    if settings.store_reply_message_enable {
-        match reply.gather(broker, failure, &mut session.sends) {
-            Ok(()) => return,
-            Err(refusal) => {
-                tracing::warn!(topic = reply.topic.name(), why = refusal.remark, "a reply is not stored");
-            }
-        }
+    if !reply.store(broker, failure, &mut session.sends) {
+        let (code, remark) = outcome(failure);
+        nowhere(reply.queue_id, code, remark).encode(reply.reply_to, NOWHERE, false, &broker.settings.load(), out);
     }
-    let (code, remark) = outcome(failure);
-    out.reply(reply.reply_to, code, remark, &(nowhere(reply.queue_id), reply_extra(&settings)), &[]);
 }
 
 impl Reply {
+    /// Adds it to a batch, if replies are stored and this one can be.
+    fn store(&self, broker: &Broker, failure: &str, sends: &mut Sends) -> bool {
+        if !broker.settings.load().store_reply_message_enable {
+            return false;
+        }
+        let gathered = self.gather(broker, failure, sends);
+        if let Err(refusal) = &gathered {
+            tracing::warn!(topic = self.topic.name(), why = refusal.remark, "a reply is not stored");
+        }
+        gathered.is_ok()
+    }
+
     /// Adds the reply to a batch.
     fn gather(&self, broker: &Broker, failure: &str, sends: &mut Sends) -> Result<(), Refusal> {
         let topic = self.topic.name();

@@ -17,7 +17,7 @@ use store::{LogSlice, TagsCode};
 use crate::broker::Broker;
 use crate::cold;
 use crate::refusal::Refusal;
-use crate::sends::{Counted, Receipt, ReceiptKind, Sends};
+use crate::sends::{Counted, Receipt, Sends};
 use crate::session::Session;
 use crate::state::groups::Group;
 use crate::state::topics::Topic;
@@ -193,19 +193,10 @@ impl GivenBack {
         let (first, gathered) = (sends.records(), sends.batch.bytes());
         append::push(&mut sends.batch, &lane, tags, &draft);
         append::check_fits(broker, &mut sends.batch, first, gathered)?;
-        sends.receipts.push(Receipt {
-            reply_to,
-            kind: ReceiptKind::Plain,
-            queue_id: queue_id as i32,
-            records: first..first + 1,
-            text: 0..0,
-            // The consumer commits its offset when it is told that the message is kept, and the
-            // journal that holds the commit is synced apart from the log: told earlier, the commit
-            // could survive a loss of power and the retry not.
-            stage,
-            claim: None,
-            part: None,
-        });
+        // The stage: the consumer commits its offset when it is told that the message is kept, and
+        // the journal that holds the commit is synced apart from the log: told earlier, the commit
+        // could survive a loss of power and the retry not.
+        sends.receipts.push(Receipt::plain(reply_to, first..first + 1, stage));
         sends.touch(lane);
         let group = Arc::clone(&self.group.name);
         sends.count(match fate {

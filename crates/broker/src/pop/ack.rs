@@ -44,7 +44,13 @@ pub struct Popped<'a> {
     pub receipt: &'a str,
 }
 
-impl Popped<'_> {
+impl<'a> Popped<'a> {
+    fn decode(request: &Request<'a>) -> Result<Popped<'a>, Refusal> {
+        let AckMessage { consumer_group: group, topic, queue_id, extra_info: receipt, offset, lite_topic } =
+            AckMessage::decode(&request.header.fields)?;
+        Ok(Popped { group, topic, lite_topic, queue_id, offset, receipt })
+    }
+
     fn queue(&self) -> QueueRef<'_> {
         QueueRef { group: self.group, topic: self.topic, queue_id: self.queue_id }
     }
@@ -121,17 +127,7 @@ pub(crate) fn change(
 
 impl<'a> AckOrder<'a> {
     fn decode(request: &Request<'a>) -> Result<AckOrder<'a>, Refusal> {
-        let message = AckMessage::decode(&request.header.fields)?;
-        Ok(AckOrder {
-            popped: Popped {
-                group: message.consumer_group,
-                topic: message.topic,
-                lite_topic: message.lite_topic,
-                queue_id: message.queue_id,
-                offset: message.offset,
-                receipt: message.extra_info,
-            },
-        })
+        Ok(AckOrder { popped: Popped::decode(request)? })
     }
 
     fn run(&self, broker: &Broker, caller: &mut Caller) -> Result<(), Refusal> {
@@ -159,19 +155,10 @@ impl<'a> AckOrder<'a> {
 
 impl<'a> ChangeOrder<'a> {
     fn decode(request: &Request<'a>) -> Result<ChangeOrder<'a>, Refusal> {
-        let message = ChangeInvisibleTime::decode(&request.header.fields)?;
-        Ok(ChangeOrder {
-            popped: Popped {
-                group: message.consumer_group,
-                topic: message.topic,
-                lite_topic: message.lite_topic,
-                queue_id: message.queue_id,
-                offset: message.offset,
-                receipt: message.extra_info,
-            },
-            invisible_ms: message.invisible_time,
-            is_suspended: message.suspend,
-        })
+        // Its first fields are those of an acknowledgement.
+        let popped = Popped::decode(request)?;
+        let ChangeInvisibleTime { invisible_time, suspend, .. } = ChangeInvisibleTime::decode(&request.header.fields)?;
+        Ok(ChangeOrder { popped, invisible_ms: invisible_time, is_suspended: suspend })
     }
 
     fn run(&self, broker: &Broker, caller: &mut Caller) -> Result<ChangeOutcome, Refusal> {

@@ -28,7 +28,8 @@ pub(crate) fn of_topic(topic: &Topic, request: &Request<'_>) -> Option<Arc<Mappi
     if !topic.is_static() || is_physical(request) { None } else { topic.mapping() }
 }
 
-fn is_physical(request: &Request<'_>) -> bool {
+/// Whether a request means a physical queue whatever its topic is.
+pub(crate) fn is_physical(request: &Request<'_>) -> bool {
     request.header.fields.get("lo").is_some_and(|lo| !lo.eq_ignore_ascii_case("true"))
 }
 

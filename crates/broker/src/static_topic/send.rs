@@ -1,27 +1,27 @@
 //! A send to a static topic: the logical queue becomes the physical one that takes its messages, and the answer speaks of the logical one.
 
-use net::Request;
 use protocol::code::ResponseCode;
-use protocol::request::SendMessage;
 
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::state::topics::Topic;
 use crate::state::topics::logical::Logical;
 use crate::state::topics::mapping::Mapping;
-use crate::static_topic::of_topic;
 
-/// Puts the physical queue into a send, unless it names one already.
+/// Puts the physical queue in the place of the one that a send names, unless it is one already.
 pub(crate) fn place(
     broker: &Broker,
     topic: &Topic,
-    request: &Request<'_>,
-    message: &mut SendMessage<'_>,
+    named: &mut i32,
+    is_physical: bool,
 ) -> Result<Option<Logical>, Refusal> {
-    let Some(mapping) = of_topic(topic, request) else { return Ok(None) };
-    let queue_id = if message.queue_id < 0 { any(broker, &mapping, message.queue_id)? } else { message.queue_id };
+    if !topic.is_static() || is_physical {
+        return Ok(None);
+    }
+    let Some(mapping) = topic.mapping() else { return Ok(None) };
+    let queue_id = if *named < 0 { any(broker, &mapping, *named)? } else { *named };
     let leader = mapping.led(queue_id)?.last().ok_or_else(|| mapping.not_led(queue_id))?;
-    message.queue_id = leader.queue_id;
+    *named = leader.queue_id;
     Ok(Some(Logical::new(mapping, queue_id)))
 }
 

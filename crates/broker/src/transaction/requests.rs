@@ -19,7 +19,7 @@ use super::state::{Transactions, immunity_ms};
 use crate::broker::Broker;
 use crate::caller::Caller;
 use crate::refusal::Refusal;
-use crate::sends::{Counted, Ending, Receipt, ReceiptKind, Sends};
+use crate::sends::{Counted, Ending, Receipt, Sends};
 use crate::session::Session;
 use crate::state::stats::MessageType;
 use crate::state::topics::mapping::Mapping;
@@ -127,16 +127,7 @@ pub(crate) fn end(
         let ended = found.and_then(|slice| {
             let half = slice.as_ref().and_then(|slice| half_message(slice.as_ref())).ok_or_else(not_found)?;
             let records = gather(broker, &mut session.sends, &order, is_commit, &half)?;
-            session.sends.receipts.push(Receipt {
-                reply_to,
-                kind: ReceiptKind::Plain,
-                queue_id: 0,
-                records,
-                text: 0..0,
-                stage: STAGE,
-                claim: None,
-                part: None,
-            });
+            session.sends.receipts.push(Receipt::plain(reply_to, records, STAGE));
             Ok(())
         });
         if let Err(refusal) = ended {
@@ -358,16 +349,7 @@ fn gather_again(
     let (first, gathered) = (sends.records(), sends.batch.bytes());
     append::push(&mut sends.batch, &lane, TagsCode::Code(given_up.tags_code()), &draft);
     append::check_fits(broker, &mut sends.batch, first, gathered)?;
-    sends.receipts.push(Receipt {
-        reply_to,
-        kind: ReceiptKind::Plain,
-        queue_id: 0,
-        records: first..first + 1,
-        text: 0..0,
-        stage,
-        claim: None,
-        part: None,
-    });
+    sends.receipts.push(Receipt::plain(reply_to, first..first + 1, stage));
     sends.touch(lane);
     sends.half_messages += 1;
     Ok(())

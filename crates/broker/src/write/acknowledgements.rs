@@ -65,7 +65,7 @@ struct Waiting {
 
 /// What an answer names as late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Missed {
+pub(crate) enum Missed {
     /// The journal, with the topic of the burst.
     Journal,
     /// This stage of the burst.
@@ -247,15 +247,7 @@ impl Replier {
         let Waiting { burst, limit, missed, .. } = waiting;
         let settings = broker.settings.load();
         let late = missed.map(|missed| match missed {
-            Missed::Journal => {
-                let stored = match burst.receipts.stage {
-                    Stage::Written => "written into the journal",
-                    Stage::Flushed | Stage::Replicated => "on the device with the journal",
-                };
-                let limit = JOURNAL_TIMEOUT.as_millis();
-                let remark = format!("stored, but its topic is not {stored} within {limit} ms");
-                (ResponseCode::FlushDiskTimeout, remark)
-            }
+            Missed::Journal => late_topic(burst.receipts.stage, JOURNAL_TIMEOUT),
             Missed::Stage(stage) => late(&broker.store, stage, burst.end, *limit),
         });
         let (code, remark) = match &late {
@@ -281,6 +273,37 @@ impl Replier {
         broker.topics.light_lanes(&light, &mut lanes);
         broker.hold.arrived(lanes.iter(), &mut self.woken);
     }
+}
+
+/// Waits until the log has come to a stage up to `end`, and the journal up to `durable_after`, for
+/// `limit` at most.
+pub(crate) async fn reached(
+    store: &Store,
+    stage: Stage,
+    end: LogOffset,
+    durable_after: u64,
+    limit: Duration,
+) -> Result<(), Missed> {
+    let topics = store.journal().mark_of(durable_after, stage > Stage::Written);
+    let both = async {
+        store.mark(stage).reached(end.0).await;
+        topics.reached(durable_after).await;
+    };
+    match timeout(limit, both).await {
+        Ok(()) => Ok(()),
+        Err(_) if topics.get() < durable_after => Err(Missed::Journal),
+        Err(_) => Err(Missed::Stage(stage)),
+    }
+}
+
+/// Code and remark of the answer to a send whose topic is not in the journal within `limit`.
+pub(crate) fn late_topic(stage: Stage, limit: Duration) -> (ResponseCode, String) {
+    let stored = match stage {
+        Stage::Written => "written into the journal",
+        Stage::Flushed | Stage::Replicated => "on the device with the journal",
+    };
+    let limit = limit.as_millis();
+    (ResponseCode::FlushDiskTimeout, format!("stored, but its topic is not {stored} within {limit} ms"))
 }
 
 /// Code and remark of the answer to a send that has not come to this stage within `limit`.

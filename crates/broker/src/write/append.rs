@@ -78,18 +78,18 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
 }
 
 /// Tells transactions and the window of repeated sends what became of theirs.
-fn settle(broker: &Broker, sends: &mut Sends) {
+pub(super) fn settle(broker: &Broker, sends: &mut Sends) {
     let landed = sends.batch.landed();
     broker.transactions.settle(&broker.store, &mut sends.endings, landed);
-    for receipt in &sends.receipts.list {
-        if let Some(claim) = &receipt.claim {
-            broker.repeats.settle(claim, receipt.queue_id, landed.get(receipt.records.start));
+    for receipt in &mut sends.receipts.list {
+        if let Some(claim) = receipt.claim.take() {
+            broker.repeats.settle(&claim, receipt.queue_id, landed.get(receipt.records.start));
         }
     }
 }
 
 /// Counts what has landed.
-fn count(broker: &Broker, sends: &mut Sends) {
+pub(super) fn count(broker: &Broker, sends: &mut Sends) {
     let landed = sends.batch.landed().len();
     for (_, counted) in sends.counts.drain(..).filter(|(records, _)| *records <= landed) {
         counted.note(&broker.stats, &broker.clock);
@@ -261,7 +261,7 @@ pub(crate) fn encode(draft: &RecordDraft<'_>, out: &mut Vec<u8>) {
 
 /// For whom a batch is appended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Who {
+pub(super) enum Who {
     /// Clients that wait for no answer: there is nobody to be told that there is no room, so they
     /// wait until there is, and their connection is not read meanwhile. Where the device is full
     /// they wait as long as others do where it is late.
@@ -307,7 +307,7 @@ impl Broker {
         self.append_from(Who::Broker, batch).await
     }
 
-    async fn append_from(&self, who: Who, batch: &mut RecordBatch) -> Result<(), Refusal> {
+    pub(super) async fn append_from(&self, who: Who, batch: &mut RecordBatch) -> Result<(), Refusal> {
         let mut waiting: Option<Duration> = None;
         // Ends with room, or with the time for it; for who waits for no answer, with his
         // connection.

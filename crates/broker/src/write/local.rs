@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use protocol::LogOffset;
+use protocol::code::ResponseCode;
 use store::Stage;
-use tokio::time::timeout;
 
 use crate::broker::Broker;
 use crate::refusal::Refusal;
-use crate::sends::Sends;
-use crate::write::acknowledgements::late;
-use crate::write::append;
+use crate::sends::{SendOutcome, Sends};
+use crate::write::acknowledgements::{Missed, late, late_topic, reached};
+use crate::write::append::{self, Who};
 
 /// Records that are gathered and not appended yet. Dropped, they are given up.
 pub(crate) struct LocalSends<'b> {
@@ -29,26 +30,55 @@ impl LocalSends<'_> {
 
     /// Appends it, wakes who waits for it, and waits until it has come to `stage`.
     pub(crate) async fn append(mut self, stage: Stage) -> Result<(), Refusal> {
-        let broker = self.broker;
-        let appended = broker.append(&mut self.sends.batch).await;
-        let sends = &mut self.sends;
-        let landed = sends.batch.landed();
-        broker.transactions.settle(&broker.store, &mut sends.endings, landed);
-        for (_, counted) in sends.counts.drain(..).filter(|(records, _)| *records <= landed.len()) {
-            counted.note(&broker.stats, &broker.clock);
-        }
-        let Some(end) = landed.last().map(|record| record.end) else { return appended };
-        broker.wake(std::mem::take(&mut sends.lanes), sends.batch.light_queues(), end);
-        appended?;
-        if stage == Stage::Flushed {
-            broker.store.want_flush();
-        }
-        let limit = Duration::from_millis(broker.store_settings.load().sync_flush_timeout);
-        timeout(limit, broker.store.mark(stage).reached(end.0)).await.map_err(|_| {
-            let (code, remark) = late(&broker.store, stage, end, limit);
-            Refusal::new(code, remark)
-        })
+        let Some(end) = self.store().await? else { return Ok(()) };
+        let late = late_for(self.broker, stage, end, 0).await;
+        late.map_or(Ok(()), |(code, remark)| Err(Refusal::new(code, remark)))
     }
+
+    /// The same of one send, to the stage that its receipt asks for, with the journal up to
+    /// `durable_after`. It is stored also if it is late for that.
+    pub(crate) async fn outcome(mut self, durable_after: u64) -> Result<SendOutcome, Refusal> {
+        let (broker, began) = (self.broker, self.broker.clock.elapsed());
+        let end = self.store().await?;
+        let late = match end {
+            Some(end) => late_for(broker, self.sends.receipts.stage, end, durable_after).await,
+            None => None,
+        };
+        let landed = self.sends.batch.landed();
+        broker.stats.put_times.stored(landed.len(), broker.clock.elapsed().saturating_sub(began));
+        let (code, remark) = late.map_or((ResponseCode::Success, None), |(code, remark)| (code, Some(remark)));
+        let outcome = self.sends.receipts.first_outcome(landed, code, remark.as_deref());
+        outcome.ok_or_else(|| Refusal::failed("the message is not stored: nothing was gathered"))
+    }
+
+    /// Says where the last record ends.
+    async fn store(&mut self) -> Result<Option<LogOffset>, Refusal> {
+        let (broker, sends) = (self.broker, &mut self.sends);
+        let appended = broker.append_from(Who::Producers, &mut sends.batch).await;
+        append::settle(broker, sends);
+        append::count(broker, sends);
+        let landed = sends.batch.landed();
+        let end = landed.last().map(|record| record.end);
+        if appended.is_err() {
+            broker.stats.put_times.failed(sends.batch.len() - landed.len());
+        }
+        if let Some(end) = end {
+            broker.wake(std::mem::take(&mut sends.lanes), sends.batch.light_queues(), end);
+        }
+        appended.map(|()| end)
+    }
+}
+
+/// Waits for a stage, and says what is late.
+async fn late_for(broker: &Broker, stage: Stage, end: LogOffset, durable_after: u64) -> Option<(ResponseCode, String)> {
+    if stage == Stage::Flushed {
+        broker.store.want_flush();
+    }
+    let limit = Duration::from_millis(broker.store_settings.load().sync_flush_timeout);
+    Some(match reached(&broker.store, stage, end, durable_after, limit).await.err()? {
+        Missed::Journal => late_topic(stage, limit),
+        Missed::Stage(stage) => late(&broker.store, stage, end, limit),
+    })
 }
 
 impl Drop for LocalSends<'_> {

@@ -14,20 +14,18 @@ use std::time::Duration;
 use net::{Outgoing, ReplyTo};
 use protocol::code::ResponseCode;
 use protocol::message_id::offset_message_id;
-use protocol::request::SendReply;
-use store::Stage;
-use tokio::time::timeout;
+use store::{Stage, Store};
 
-use crate::answer::reply_extra;
 use crate::broker::Broker;
 use crate::caller::JOURNAL_TIMEOUT;
 use crate::inbox::Errand;
 use crate::parts::Stored;
 use crate::refusal::{Refusal, SOON};
+use crate::sends::SendOutcome;
 use crate::session::Session;
 use crate::state::repeats::{Claim, First};
 use crate::state::topics::Topic;
-use crate::write::acknowledgements;
+use crate::write::acknowledgements::{Missed, late, reached};
 
 /// How a send goes on.
 pub(crate) enum Verdict {
@@ -53,69 +51,85 @@ pub(crate) fn look(broker: &Broker, topic: &Arc<Topic>, uniq_key: &str) -> Resul
     }
 }
 
-/// Answers a repeated send as the first one was answered: in its mode, when what it waits for has
-/// come. One that is refused is left to whoever answers refusals.
+/// A send that was stored before. It is answered as the first one was: in its mode, when what it
+/// waits for has come.
+pub(crate) struct Repeated {
+    pub(crate) uniq_key: Box<str>,
+    pub(crate) stage: Stage,
+    pub(crate) first: First,
+}
+
+impl Repeated {
+    /// What the producer is told.
+    fn stored<'a>(&'a self, code: ResponseCode, remark: Option<&'a str>) -> Stored<'a> {
+        let (queue_id, queue_offset) = (self.first.queue_id, self.first.queue_offset as i64);
+        Stored { code, remark, queue_id, queue_offset, uniq_key: Some(&self.uniq_key), recall_handle: None }
+    }
+
+    /// Waits for its stage, and for the journal up to `durable_after`; says what is late.
+    async fn late(&self, store: &Store, durable_after: u64, limit: Duration) -> Option<(ResponseCode, String)> {
+        let missed = reached(store, self.stage, self.first.end, durable_after, limit).await.err()?;
+        Some(match missed {
+            Missed::Journal => {
+                let limit = limit.as_millis();
+                let late = format!("stored, but its topic is not on the device with the journal within {limit} ms");
+                (ResponseCode::FlushDiskTimeout, late)
+            }
+            Missed::Stage(stage) => late(store, stage.max(Stage::Flushed), self.first.end, limit),
+        })
+    }
+
+    /// For a caller in this process, once its stage has come.
+    pub(crate) async fn outcome(self, broker: &Broker, durable_after: u64) -> SendOutcome {
+        let late = self.late(&broker.store, durable_after, limit(broker)).await;
+        let (code, remark) = late.map_or((ResponseCode::Success, None), |(code, remark)| (code, Some(remark)));
+        SendOutcome::of(&self.stored(code, remark.as_deref()), std::iter::once(self.first.at))
+    }
+}
+
+fn limit(broker: &Broker) -> Duration {
+    JOURNAL_TIMEOUT.max(Duration::from_millis(broker.store_settings.load().sync_flush_timeout))
+}
+
+/// Answers a repeated send of a remoting client. One that is refused is left to whoever answers
+/// refusals.
 pub(crate) fn answer(
     broker: &Broker,
     session: &mut Session,
     reply_to: ReplyTo,
-    uniq_key: &str,
-    stage: Stage,
-    first: First,
+    repeated: Repeated,
 ) -> Result<(), Refusal> {
     let journal = session.waits_for();
     let store = Arc::clone(&broker.store);
-    let topics = Arc::clone(store.journal().mark_of(journal, stage > Stage::Written));
-    let is_durable = store.mark(stage).get() >= first.end.0 && topics.get() >= journal;
+    let topics = store.journal().mark_of(journal, repeated.stage > Stage::Written);
+    let is_durable = store.mark(repeated.stage).get() >= repeated.first.end.0 && topics.get() >= journal;
     let permit = if is_durable { None } else { Some(session.sends.may_wait()?) };
     // From here on it is answered: a part of a request that was taken out before would never be.
     let part = session.sends.receipts.take_part();
     let (settings, host) = (broker.settings.load_full(), broker.advertised);
-    let uniq_key = uniq_key.to_owned();
-    let frames = move |code: ResponseCode, remark: Option<&str>| {
+    let frames = move |repeated: &Repeated, code: ResponseCode, remark: Option<&str>| {
         let mut out = Outgoing::new();
+        let (stored, at) = (repeated.stored(code, remark), repeated.first.at.0);
         if let Some(part) = &part {
-            let (queue_id, queue_offset) = (first.queue_id, first.queue_offset as i64);
-            let stored = Stored { code, remark, queue_id, queue_offset, recall_handle: None };
-            part.is_stored(&stored, std::iter::once(first.at.0), &settings, &mut out);
+            part.is_stored(&stored, std::iter::once(at), &settings, &mut out);
             return out.take();
         }
         let mut msg_id = String::new();
-        offset_message_id(&mut msg_id, host, first.at.0);
-        let reply = SendReply {
-            msg_id: &msg_id,
-            queue_id: first.queue_id,
-            queue_offset: first.queue_offset as i64,
-            transaction_id: Some(&uniq_key),
-            batch_uniq_id: None,
-            recall_handle: None,
-        };
-        out.reply(reply_to, code, remark, &(reply, reply_extra(&settings)), &[]);
+        offset_message_id(&mut msg_id, host, at);
+        stored.encode(reply_to, &msg_id, false, &settings, &mut out);
         out.take()
     };
     let Some(permit) = permit else {
-        session.inbox.push(Errand::Frames(frames(ResponseCode::Success, None)));
+        session.inbox.push(Errand::Frames(frames(&repeated, ResponseCode::Success, None)));
         return Ok(());
     };
-    let limit = JOURNAL_TIMEOUT.max(Duration::from_millis(broker.store_settings.load().sync_flush_timeout));
+    let limit = limit(broker);
     let inbox = Arc::clone(&session.inbox);
     let debt = inbox.owe();
     tokio::spawn(async move {
-        let durable = async {
-            store.mark(stage).reached(first.end.0).await;
-            topics.reached(journal).await;
-        };
-        let answer = if timeout(limit, durable).await.is_ok() {
-            frames(ResponseCode::Success, None)
-        } else {
-            let (code, late) = if topics.get() < journal {
-                let limit = limit.as_millis();
-                let late = format!("stored, but its topic is not on the device with the journal within {limit} ms");
-                (ResponseCode::FlushDiskTimeout, late)
-            } else {
-                acknowledgements::late(&store, stage.max(Stage::Flushed), first.end, limit)
-            };
-            frames(code, Some(&late))
+        let answer = match repeated.late(&store, journal, limit).await {
+            None => frames(&repeated, ResponseCode::Success, None),
+            Some((code, late)) => frames(&repeated, code, Some(&late)),
         };
         inbox.push(Errand::Frames(answer));
         drop((debt, permit));

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use broker::{
     AckOrder, Broker, Caller, ChangeOrder, ClientQuestion, EndOrder, LocalClient, PopOrder, PopOutcome, PopStatus,
-    Popped,
+    Popped, SendOrder, SendOutcome,
 };
+use protocol::code::ResponseCode;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::popping::ack;
-use super::support::{DEADLINE, Message, Running, Setup, messages, start, until};
-use super::transactions::half;
+use super::support::{DEADLINE, Message, Running, Setup, messages, properties, start, until};
 
 pub(super) fn caller() -> Caller {
     Caller::local(LocalClient::new("127.0.0.1:8081".parse().unwrap(), Box::new(|_, _| false)), None)
@@ -33,6 +33,28 @@ fn order(invisible_ms: i64, poll_ms: i64) -> PopOrder<'static> {
         expression_type: None,
         expression: None,
     }
+}
+
+/// A message as a client in this process sends it.
+pub(super) fn message<'a>(topic: &'a str, queue_id: i32, properties: &'a str, body: &'a str) -> SendOrder<'a> {
+    SendOrder {
+        group: "PG",
+        topic,
+        default_topic: "TBW102",
+        default_topic_queue_nums: 4,
+        queue_id,
+        born_ms: 1_700_000_000_000,
+        properties,
+        body: body.as_bytes(),
+        ..SendOrder::default()
+    }
+}
+
+/// Sends it and expects success.
+pub(super) async fn put(running: &Running, order: SendOrder<'_>) -> SendOutcome {
+    let stored = order.call(&running.broker, &mut caller()).await.unwrap();
+    assert_eq!((stored.code, &stored.remark), (ResponseCode::Success, &None));
+    stored
 }
 
 /// What a pop of one queue has brought: its messages, and a receipt for each.
@@ -64,7 +86,7 @@ async fn a_lease_is_renewed_and_ended_by_whoever_has_its_receipt() {
     let running = start(setup).await;
     let mut caller = caller();
     for body in ["a", "b"] {
-        running.put("T", 0, "", body).await;
+        put(&running, message("T", 0, "", body)).await;
     }
     let first = order(1000, 0).call(&running.broker, &mut caller).await.unwrap();
     assert_eq!(first.status, PopStatus::Found);
@@ -101,11 +123,11 @@ async fn waiting(running: &Running) -> tokio::task::JoinHandle<Vec<String>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiting_pop_is_woken_by_a_send_or_by_its_time() {
     let running = start(Setup::default()).await;
-    running.put("T", 0, "", "a").await;
+    put(&running, message("T", 0, "", "a")).await;
     let mut caller = caller();
     assert_eq!(bodies(&running.broker, &mut caller, order(60_000, 0)).await, ["a"]);
     let task = waiting(&running).await;
-    running.put("T", 0, "", "b").await;
+    put(&running, message("T", 0, "", "b")).await;
     assert_eq!(timeout(DEADLINE, task).await.unwrap().unwrap(), ["b"]);
     let nothing = order(60_000, 50).call(&running.broker, &mut caller).await.unwrap();
     assert_eq!(nothing.status, PopStatus::Nothing);
@@ -115,13 +137,13 @@ async fn a_waiting_pop_is_woken_by_a_send_or_by_its_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_for_a_pop_that_was_given_up_is_for_another_one() {
     let running = start(Setup::default()).await;
-    running.put("T", 0, "", "a").await;
+    put(&running, message("T", 0, "", "a")).await;
     assert_eq!(bodies(&running.broker, &mut caller(), order(60_000, 0)).await, ["a"]);
     let given_up = waiting(&running).await;
     let other = waiting(&running).await;
     given_up.abort();
     until("one waits", || running.broker.waiting_pops() == 1).await;
-    running.put("T", 0, "", "b").await;
+    put(&running, message("T", 0, "", "b")).await;
     assert_eq!(timeout(DEADLINE, other).await.unwrap().unwrap(), ["b"]);
 
     // The same caller asks anew after it has given up.
@@ -129,7 +151,7 @@ async fn what_comes_for_a_pop_that_was_given_up_is_for_another_one() {
     let waits = order(60_000, 20_000);
     assert!(timeout(Duration::from_millis(50), waits.call(&running.broker, &mut caller)).await.is_err());
     assert_eq!(running.broker.waiting_pops(), 0);
-    running.put("T", 0, "", "c").await;
+    put(&running, message("T", 0, "", "c")).await;
     assert_eq!(bodies(&running.broker, &mut caller, order(60_000, 20_000)).await, ["c"]);
     running.stop().await;
 }
@@ -137,7 +159,7 @@ async fn what_comes_for_a_pop_that_was_given_up_is_for_another_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_pop_was_woken_for_is_for_another_one_if_it_is_given_up_on_its_next_try() {
     let running = start(Setup { more: &[("enablePropertyFilter", "true")], ..Setup::default() }).await;
-    running.put("T", 0, "", "a").await;
+    put(&running, message("T", 0, "", "a")).await;
     assert_eq!(bodies(&running.broker, &mut caller(), order(60_000, 0)).await, ["a"]);
     // Each try of such a long condition is made on the thread of filters.
     let terms: Vec<String> = (0..2400).map(|n| format!("a CONTAINS 'x{n}'")).collect();
@@ -158,7 +180,7 @@ async fn what_a_pop_was_woken_for_is_for_another_one_if_it_is_given_up_on_its_ne
         let _ = released.recv();
     });
     running.store().filter_read(job).unwrap();
-    running.put("T", 0, "", "b").await;
+    put(&running, message("T", 0, "", "b")).await;
     until("one was woken", || running.broker.waiting_pops() == 1).await;
     assert!(timeout(Duration::from_millis(50), &mut first).await.is_err());
     drop(first);
@@ -192,9 +214,10 @@ async fn a_producer_is_asked_about_its_transaction() {
     );
     let mut caller = Caller::local(client, None);
     running.broker.produces(&caller, "local-1", "PG").unwrap();
-    let half = half(&running, "x").await;
+    let marked = properties(&[("TRAN_MSG", "true"), ("PGROUP", "PG"), ("UNIQ_KEY", "x")]);
+    let half = put(&running, message("Orders", 1, &marked, "x")).await;
     let (half_offset, log_offset, record) = timeout(DEADLINE, questions.recv()).await.unwrap().unwrap();
-    assert_eq!((half_offset, log_offset), (half.queue_offset as i64, half.log_offset as i64));
+    assert_eq!((half_offset, log_offset), (half.queue_offset, half.places[0].0 as i64));
     let shown = messages(&record);
     assert_eq!((&*shown[0].topic, shown[0].queue_id, &*shown[0].body), ("Orders", 1, "x"));
     let end = EndOrder { group: "PG".into(), is_commit: Some(true), is_from_check: true, half_offset, log_offset };

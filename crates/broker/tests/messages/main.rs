@@ -9,6 +9,7 @@ mod filtering;
 mod full_journal;
 mod in_process;
 mod in_process_pulls;
+mod in_process_sends;
 mod journal;
 mod keeping;
 mod leases;

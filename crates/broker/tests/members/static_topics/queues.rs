@@ -1,5 +1,7 @@
 //! Sends and pulls of logical queues, on one broker.
 
+use broker::{Caller, LocalClient, SendOrder};
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -30,6 +32,27 @@ async fn sends_and_pulls_speak_of_logical_queues_and_what_is_not_led_is_refused(
     assert_eq!((answer.code, answer.fields.get("offsetDelta"), answer.fields.get("maxOffset")), (0, None, Some("3")));
     let priority = running.send(&to(T, 2, "_SYS_MSG_PRIORITY_\u{1}1\u{2}"), "x").await;
     assert_eq!(priority.code, 13, "{:?}", priority.remark);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_in_this_process_sends_to_logical_queues_too() {
+    let running = start(Setup::default()).await;
+    let mapped = detail("broker-a", 1, &[(2, &[item(0, "broker-a", 0, 100)]), (3, &[item(0, "broker-b", 0, 0)])]);
+    assert_eq!(map(&running, &mapped, false).await, (0, None));
+    let mut caller = Caller::local(LocalClient::new("127.0.0.1:8081".parse().unwrap(), Box::new(|_, _| false)), None);
+    let order = SendOrder { group: "PG", topic: T, queue_id: 2, body: b"one", ..SendOrder::default() };
+    let stored = order.call(&running.broker, &mut caller).await.unwrap();
+    assert_eq!((stored.queue_id, stored.queue_offset), (2, 100));
+    // What waits elsewhere keeps the offset that it has there.
+    let half = SendOrder { properties: "TRAN_MSG\u{1}true\u{2}PGROUP\u{1}PG\u{2}", ..order };
+    let stored = half.call(&running.broker, &mut caller).await.unwrap();
+    assert_eq!((stored.queue_id, stored.queue_offset), (2, 0));
+    let not_led = SendOrder { queue_id: 3, ..order }.call(&running.broker, &mut caller).await.unwrap_err();
+    assert_eq!(not_led.code as i32, 501);
+    let physical = SendOrder { queue_id: 0, is_physical: true, ..order };
+    let stored = physical.call(&running.broker, &mut caller).await.unwrap();
+    assert_eq!((stored.queue_id, stored.queue_offset), (0, 1));
     running.stop().await;
 }
 
