@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use env::counted;
+use operator::consumer::is_push;
 use protocol::body::{ConsumerRunningInfo, MessageQueue, ProcessQueueInfo};
 use protocol::version;
 
 use super::output::{Cell, Facts, Table};
-use super::progress::{consume_stats, is_known, running_info};
-use super::session::{Session, is_offline};
+use super::session::Session;
 
 /// A consumer that has messages and has not consumed for so long is said to be stuck. As in mqadmin.
 const STUCK_AFTER_MS: i64 = 60_000;
@@ -34,20 +34,20 @@ pub struct ConsumerStatus {
 
 impl ConsumerStatus {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        session.need_names()?;
+        session.operator.need_names()?;
         let group = self.consumer_group.trim();
         if let Some(client) = &self.client_id {
-            let info = running_info(session, group, client.trim(), self.jstack).await?;
+            let info = session.operator.running_info(group, client.trim(), self.jstack).await?;
             return show(session, &info);
         }
-        let found = match session.consumers(group, self.broker_addr.as_deref()).await {
-            Err(error) if is_offline(&error) => return Err(nobody_online(session, group).await?),
+        let found = match session.operator.consumers(group, self.broker_addr.as_deref()).await {
+            Err(error) if error.is_offline() => return Err(nobody_online(session, group).await?),
             found => found.with_context(|| format!("cannot learn the consumers of group {group}"))?,
         };
         let mut infos = BTreeMap::new();
         let mut table = Table::new(["Index", "ClientId", "Version", "Queues", "Cached Messages", "State"]);
         for (at, member) in found.connection_set.iter().enumerate() {
-            let info = running_info(session, group, &member.client_id, self.jstack).await;
+            let info = session.operator.running_info(group, &member.client_id, self.jstack).await;
             let known = info.as_ref().ok();
             let state = match &info {
                 Ok(_) => Cell::from("answers"),
@@ -67,7 +67,7 @@ impl ConsumerStatus {
         }
         session.out.table("consumers", &table)?;
         session.out.note("")?;
-        for finding in findings(&infos, session.now()) {
+        for finding in findings(&infos, session.operator.now()) {
             session.out.say(finding)?;
         }
         if session.out.is_json() {
@@ -79,13 +79,13 @@ impl ConsumerStatus {
 
 /// What is to be said of a group of which no consumer is online: whether there is such a group at all.
 pub async fn nobody_online(session: &Session, group: &str) -> Result<anyhow::Error> {
-    let stats = consume_stats(session, group, None, None).await?;
+    let stats = session.consume_stats(group, None, None).await?;
     Ok(if !stats.offset_table.is_empty() {
         let queues = counted(stats.offset_table.len(), "queue");
         anyhow!(
             "no consumer of group {group} is online; its offsets of {queues} are known: consumerProgress -g {group} shows them"
         )
-    } else if is_known(session, group).await? {
+    } else if session.operator.is_group_known(group).await? {
         anyhow!("no consumer of group {group} is online, and it has committed no offset")
     } else {
         anyhow!(
@@ -96,11 +96,6 @@ pub async fn nobody_online(session: &Session, group: &str) -> Result<anyhow::Err
 
 fn is_true(info: &ConsumerRunningInfo, property: &str) -> bool {
     info.property(property).is_some_and(|value| value.eq_ignore_ascii_case("true"))
-}
-
-/// Whether messages are pushed to a consumer: only such a one can be given a message directly.
-pub fn is_push(info: &ConsumerRunningInfo) -> bool {
-    info.property("PROP_CONSUME_TYPE").as_deref() == Some("CONSUME_PASSIVELY")
 }
 
 /// What is right and what is wrong in a group.

@@ -6,7 +6,6 @@ use anyhow::Result;
 use clap::Args;
 
 use super::output::{Cell, Table};
-use super::progress::{consume_stats, groups, running_info};
 use super::session::Session;
 
 /// As mqadmin: once a minute.
@@ -21,9 +20,9 @@ impl StartMonitoring {
     pub async fn run(&self, session: &Session) -> Result<()> {
         // Ends with an interrupt, or when nobody reads on.
         loop {
-            let started = session.clock.elapsed();
+            let started = session.operator.elapsed();
             round(session).await?;
-            if !session.again_after(EVERY.saturating_sub(session.clock.elapsed().saturating_sub(started))).await? {
+            if !session.again_after(EVERY.saturating_sub(session.operator.elapsed().saturating_sub(started))).await? {
                 return Ok(());
             }
         }
@@ -34,9 +33,9 @@ impl StartMonitoring {
 async fn round(session: &Session) -> Result<()> {
     let mut behind = Table::new(["Group", "Topic", "Diff", "Diff Max Queue", "Last Consumed"]);
     let mut failing = Table::new(["Group", "ClientId", "Topic", "Failed In Hour"]);
-    for group in &groups(session).await? {
+    for group in &session.operator.groups().await? {
         // A group that cannot be asked now is looked at again in the next round.
-        let Ok(stats) = consume_stats(session, group, None, None).await else { continue };
+        let Ok(stats) = session.consume_stats(group, None, None).await else { continue };
         let mut topics: Vec<&str> = stats.offset_table.keys().map(|queue| queue.topic.as_str()).collect();
         topics.sort_unstable();
         topics.dedup();
@@ -55,9 +54,9 @@ async fn round(session: &Session) -> Result<()> {
                 behind.row([group.into(), topic.into(), sum.into(), max.into(), Cell::time(oldest)]);
             }
         }
-        let Ok(members) = session.consumers(group, None).await else { continue };
+        let Ok(members) = session.operator.consumers(group, None).await else { continue };
         for member in members.connection_set {
-            let Ok(info) = running_info(session, group, &member.client_id, false).await else { continue };
+            let Ok(info) = session.operator.running_info(group, &member.client_id, false).await else { continue };
             for (topic, status) in info.status_table.iter().filter(|(_, status)| status.consume_failed_msgs > 0) {
                 let (client, failed) = (&member.client_id, status.consume_failed_msgs);
                 failing.row([group.into(), client.into(), topic.into(), failed.into()]);
@@ -65,7 +64,7 @@ async fn round(session: &Session) -> Result<()> {
         }
     }
     if behind.len() == 0 && failing.len() == 0 {
-        session.out.say(format!("{} all groups keep up", super::time::to_seconds(session.now())))?;
+        session.out.say(format!("{} all groups keep up", super::time::to_seconds(session.operator.now())))?;
     }
     if behind.len() > 0 {
         session.out.table("behind", &behind)?;
