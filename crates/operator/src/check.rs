@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use client::{ClientError, Message, Producer, SendResult};
+use client::{Message, Producer, SendResult};
 use protocol::body::MessageQueue;
 
-use crate::error::{Result, ensure};
+use crate::error::{OperatorError, Result, ensure};
 use crate::handle::Operator;
 
 /// Sends messages of a size, and measures each.
@@ -31,19 +31,19 @@ impl Operator {
 
 impl Probe<'_> {
     /// Sends to a topic.
-    pub async fn send(&self, topic: &str, bytes: u32) -> (Duration, Result<SendResult, ClientError>) {
+    pub async fn send(&self, topic: &str, bytes: u32) -> (Duration, Result<SendResult>) {
         let message = Message::new(topic, body(bytes));
         let started = self.operator.elapsed();
         let sent = self.producer.send(message).await;
-        (self.operator.elapsed() - started, sent)
+        (self.operator.elapsed() - started, sent.map_err(OperatorError::from))
     }
 
     /// Sends to a queue.
-    pub async fn send_to(&self, queue: &MessageQueue, bytes: u32) -> (Duration, Result<SendResult, ClientError>) {
+    pub async fn send_to(&self, queue: &MessageQueue, bytes: u32) -> (Duration, Result<SendResult>) {
         let message = Message::new(queue.topic.as_str(), body(bytes));
         let started = self.operator.elapsed();
         let sent = self.producer.send_to(queue, message).await;
-        (self.operator.elapsed() - started, sent)
+        (self.operator.elapsed() - started, sent.map_err(OperatorError::from))
     }
 }
 

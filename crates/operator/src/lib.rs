@@ -24,6 +24,7 @@ mod handle;
 pub mod lite;
 pub mod mapping;
 pub mod message;
+pub mod monitor;
 pub mod namesrv;
 pub mod offset;
 pub mod order;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use client::ClientError;
-use protocol::body::{ConsumeStats, MessageQueue};
+use protocol::body::{ConsumeStats, ConsumerConnection, MessageQueue};
 use protocol::code::request;
 use protocol::names::{group_of, is_retry_topic, is_system_group, retry_topic};
 use protocol::request::GetConsumeStats;
@@ -21,6 +21,17 @@ pub struct Progress {
     pub stats: ConsumeStats,
     /// Except for these topics.
     pub by_physical_queue: Vec<ByPhysicalQueue>,
+}
+
+/// A group at a glance.
+#[derive(Debug)]
+pub struct GroupSummary {
+    /// The group.
+    pub group: String,
+    /// How far it is behind; nothing if that is not known.
+    pub progress: Progress,
+    /// Its members; none if it is offline, or nothing is known.
+    pub members: ConsumerConnection,
 }
 
 /// Messages that are not consumed.
@@ -47,6 +58,17 @@ impl Operator {
         }
         groups.retain(|group| !is_system_group(group));
         Ok(groups)
+    }
+
+    /// The same, each with its progress and members.
+    pub async fn group_summaries(&self) -> Result<Vec<GroupSummary>> {
+        let mut summaries = Vec::new();
+        for group in self.groups().await? {
+            let progress = self.progress(&group, None, None).await.unwrap_or_default();
+            let members = self.consumers(&group, None).await.unwrap_or_default();
+            summaries.push(GroupSummary { group, progress, members });
+        }
+        Ok(summaries)
     }
 
     /// Fails if nothing is known of a group. Returns what a look at its progress brought, if one was needed.

@@ -1,19 +1,16 @@
 //! What the consumers of a group say of themselves.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use env::counted;
-use operator::consumer::is_push;
-use protocol::body::{ConsumerRunningInfo, MessageQueue, ProcessQueueInfo};
+use operator::consumer::{Finding, findings};
+use protocol::body::{ConsumerRunningInfo, MessageQueue};
 use protocol::version;
 
 use super::output::{Cell, Facts, Table};
 use super::session::Session;
-
-/// A consumer that has messages and has not consumed for so long is said to be stuck. As in mqadmin.
-const STUCK_AFTER_MS: i64 = 60_000;
 
 #[derive(Debug, Args)]
 #[command(rename_all = "camelCase")]
@@ -68,7 +65,7 @@ impl ConsumerStatus {
         session.out.table("consumers", &table)?;
         session.out.note("")?;
         for finding in findings(&infos, session.operator.now()) {
-            session.out.say(finding)?;
+            session.out.say(text(&finding))?;
         }
         if session.out.is_json() {
             session.out.value("runningInfo", &infos)?;
@@ -94,63 +91,26 @@ pub async fn nobody_online(session: &Session, group: &str) -> Result<anyhow::Err
     })
 }
 
-fn is_true(info: &ConsumerRunningInfo, property: &str) -> bool {
-    info.property(property).is_some_and(|value| value.eq_ignore_ascii_case("true"))
-}
-
-/// What is right and what is wrong in a group.
-fn findings(infos: &BTreeMap<String, ConsumerRunningInfo>, now: i64) -> Vec<String> {
-    let subscriptions: BTreeSet<Vec<(&str, &str)>> = infos
-        .values()
-        .map(|info| {
-            let topics = info.subscription_set.iter();
-            let mut topics: Vec<_> = topics.map(|one| (one.topic.as_str(), one.sub_string.as_str())).collect();
-            topics.sort_unstable();
-            topics
-        })
-        .collect();
-    match subscriptions.len() {
-        0 => return vec!["no consumer answers".to_owned()],
-        1 => {}
-        _ => return vec!["WARN: Different subscription in the same group of consumer!!!".to_owned()],
-    }
-    let mut findings = vec!["Same subscription in the same group of consumer".to_owned()];
-
-    let mut owners: BTreeMap<&MessageQueue, Vec<&str>> = BTreeMap::new();
-    for (client, info) in infos.iter().filter(|(_, info)| is_push(info)) {
-        for queue in info.mq_table.keys() {
-            owners.entry(queue).or_default().push(client);
-        }
-    }
-    // In broadcast every member has every queue.
-    let is_shared = |clients: &Vec<&str>| clients.len() > 1 && clients.len() < infos.len();
-    let doubled = owners.iter().find(|(_, clients)| is_shared(clients));
-    findings.push(match doubled {
-        None => "Rebalance OK".to_owned(),
-        Some((queue, clients)) => {
+fn text(finding: &Finding) -> String {
+    match finding {
+        Finding::NoAnswer => "no consumer answers".to_owned(),
+        Finding::SubscriptionsDiffer => "WARN: Different subscription in the same group of consumer!!!".to_owned(),
+        Finding::SubscriptionsAgree => "Same subscription in the same group of consumer".to_owned(),
+        Finding::Balanced => "Rebalance OK".to_owned(),
+        Finding::Doubled { clients, queue } => {
             format!("Rebalance Failed: {} has {}", clients.join(" and "), queue_text(queue))
         }
-    });
-    for (client, info) in infos.iter().filter(|(_, info)| is_push(info)) {
-        let is_ordered = is_true(info, "PROP_CONSUMEORDERLY");
-        for (queue, state) in info.mq_table.iter() {
-            findings.extend(stuck(state, is_ordered, now).map(|what| format!("{client} {} {what}", queue_text(queue))));
+        Finding::NotLocked { client, queue, since_ms } => {
+            format!("{client} {} can't lock for a while, {since_ms}ms", queue_text(queue))
+        }
+        Finding::Stuck { client, queue, since_ms } => {
+            format!("{client} {} can't consume for a while, maybe blocked, {since_ms}ms", queue_text(queue))
         }
     }
-    findings
 }
 
 fn queue_text(queue: &MessageQueue) -> String {
     format!("{} {} {}", queue.topic, queue.broker_name, queue.queue_id)
-}
-
-fn stuck(queue: &ProcessQueueInfo, is_ordered: bool, now: i64) -> Option<String> {
-    if is_ordered {
-        return (!queue.locked).then(|| format!("can't lock for a while, {}ms", now - queue.last_lock_timestamp));
-    }
-    let idle = now - queue.last_consume_timestamp;
-    (queue.cached_msg_count > 0 && idle > STUCK_AFTER_MS)
-        .then(|| format!("can't consume for a while, maybe blocked, {idle}ms"))
 }
 
 /// One consumer, in full.
@@ -258,7 +218,7 @@ fn show(session: &Session, info: &ConsumerRunningInfo) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::body::SubscriptionData;
+    use protocol::body::{ProcessQueueInfo, SubscriptionData};
 
     fn member(topic: &str, queues: &[i32]) -> ConsumerRunningInfo {
         let mut info = ConsumerRunningInfo::default();
@@ -273,7 +233,7 @@ mod tests {
 
     fn of(members: &[ConsumerRunningInfo]) -> Vec<String> {
         let infos = members.iter().enumerate().map(|(at, info)| (format!("c{at}"), info.clone())).collect();
-        findings(&infos, 1_000_000)
+        findings(&infos, 1_000_000).iter().map(text).collect()
     }
 
     #[test]

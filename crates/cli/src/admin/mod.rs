@@ -113,7 +113,7 @@ pub fn run(args: AdminArgs) -> anyhow::Result<()> {
 fn default_named(error: anyhow::Error) -> anyhow::Error {
     let is_unreached = |cause: &(dyn std::error::Error + 'static)| {
         let asked = cause.downcast_ref::<OperatorError>().and_then(OperatorError::client);
-        matches!(asked, Some(ClientError::Call(_))) && cause.to_string().contains(DEFAULT_NAMES)
+        asked.is_some_and(|error| matches!(error, ClientError::Call(_)) && error.to_string().contains(DEFAULT_NAMES))
     };
     if error.chain().any(is_unreached) {
         return error.context(format!(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use clap::Args;
-use operator::progress::behind;
+use operator::progress::{GroupSummary, behind};
 use protocol::body::{ConsumeType, ConsumerConnection, MessageModel};
 use protocol::version;
 
@@ -97,10 +97,8 @@ impl ConsumerProgress {
 
 async fn all(session: &Session) -> Result<()> {
     let mut table = Table::new(["Group", "Count", "Version", "Type", "Model", "TPS", "Diff Total"]);
-    for group in &session.operator.groups().await? {
-        // A group of which nothing is known is shown all the same, as offline.
-        let stats = session.consume_stats(group, None, None).await.unwrap_or_default();
-        let members = session.operator.consumers(group, None).await.unwrap_or_default();
+    for GroupSummary { group, progress, members } in session.operator.group_summaries().await? {
+        session.say_physical(&progress.by_physical_queue)?;
         let (kind, model) = describe(&members);
         table.row([
             group.into(),
@@ -108,8 +106,8 @@ async fn all(session: &Session) -> Result<()> {
             oldest(&members).map_or_else(|| "OFFLINE".to_owned(), version::name).into(),
             kind.into(),
             model.into(),
-            (stats.consume_tps as i64).into(),
-            behind(&stats).into(),
+            (progress.stats.consume_tps as i64).into(),
+            behind(&progress.stats).into(),
         ]);
     }
     session.out.table("groups", &table)?;
