@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use protocol::body::{BrokerConsumeStats, KvTable, TopicList};
+use protocol::body::{BrokerConsumeStats, KvTable};
 use protocol::code::request;
 use protocol::request::{GetBrokerConsumeStats, ResetMasterFlushOffset, SwitchTimerEngine};
 use serde_json::Value;
@@ -81,12 +81,6 @@ impl Operator {
     pub async fn roll_back_pops(&self, address: &str) -> Result<()> {
         self.admin.tell(address, request::POP_ROLLBACK, &()).await?;
         Ok(())
-    }
-
-    /// The topics of a broker that are its own.
-    pub async fn system_topics(&self, address: &str) -> Result<Vec<String>> {
-        let list: TopicList = self.admin.ask(address, request::GET_SYSTEM_TOPIC_LIST_FROM_BROKER, &()).await?;
-        Ok(list.topic_list)
     }
 
     /// The offsets of all groups of a broker, as its file spells them.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use protocol::body::{BrokerData, ClusterInfo, MASTER_ID, TopicRoute};
+use protocol::code::request;
 
 use crate::error::{OperatorError, Result, ensure};
 use crate::handle::Operator;
@@ -37,6 +38,11 @@ impl Operator {
         self.need_names()?;
         let info = self.admin.cluster().await;
         info.map_err(|error| OperatorError::from(error).during("cannot learn the clusters from the name server"))
+    }
+
+    /// The same, as one name server knows them.
+    pub async fn cluster_at(&self, name_server: &str) -> Result<ClusterInfo> {
+        Ok(self.admin.ask(name_server, request::GET_BROKER_CLUSTER_INFO, &()).await?)
     }
 
     /// All brokers of a cluster, by name and id.

@@ -1,7 +1,10 @@
 //! Subscription groups: making, changing, deleting and looking at them.
 
+use std::collections::BTreeMap;
+
 use protocol::body::{SetMessageRequestMode, SubscriptionGroupConfig, SubscriptionGroupList};
 use protocol::code::request;
+use protocol::names::is_system_group;
 use protocol::request::{DeleteGroup, GetGroupConfig};
 
 use crate::error::Result;
@@ -31,6 +34,13 @@ impl Operator {
     pub async fn set_consume_mode(&self, address: &str, mode: &SetMessageRequestMode) -> Result<()> {
         self.admin.tell_json(address, request::SET_MESSAGE_REQUEST_MODE, &(), mode).await?;
         Ok(())
+    }
+
+    /// The groups of a broker without those of RocketMQ itself.
+    pub async fn user_groups_at(&self, address: &str) -> Result<BTreeMap<String, SubscriptionGroupConfig>> {
+        let mut groups = self.groups_at::<SubscriptionGroupConfig>(address).await?.table;
+        groups.retain(|name, _| !is_system_group(name));
+        Ok(groups)
     }
 
     /// A group as one broker has it.

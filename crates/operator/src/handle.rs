@@ -23,13 +23,13 @@ pub struct Operator {
 impl Operator {
     /// Begins; needs a tokio runtime. Nothing is connected before it is needed.
     pub fn start(name_servers: &str, credentials: Option<Credentials>) -> Operator {
-        let clock = Clock::real();
-        let config = ClientConfig {
-            timeout: TIMEOUT,
-            credentials,
-            clock: clock.clone(),
-            ..ClientConfig::new(name_servers.trim_matches('"'))
-        };
+        let config = ClientConfig::new(name_servers.trim_matches('"'));
+        Operator::with(ClientConfig { timeout: TIMEOUT, credentials, ..config })
+    }
+
+    /// The same with a client's configuration.
+    pub fn with(config: ClientConfig) -> Operator {
+        let clock = config.clock.clone();
         let client = Client::start(config);
         Operator { admin: client.admin(), client, clock }
     }

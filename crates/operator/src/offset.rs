@@ -231,8 +231,8 @@ impl Operator {
         config.is_ok_and(|config| config.mapping_detail.is_some())
     }
 
-    /// Brokers tell consumers of a reset by physical queue, each for itself: of a logical queue that has moved every place would be reset, and
-    /// the youngest, which begins after the time that is meant, would win.
+    /// Brokers tell consumers of a reset by physical queue, each for itself: of a logical queue that has moved every place would be
+    /// reset, and the youngest, which begins after the time that is meant, would win.
     async fn refuse_online(&self, group: &str, topic: &str) -> Result<()> {
         let has_members = self.consumers(group, None).await.is_ok_and(|members| !members.connection_set.is_empty());
         ensure!(

@@ -8,7 +8,7 @@ use protocol::body::{
     TopicStatsTable,
 };
 use protocol::code::{ResponseCode, request};
-use protocol::names::{TIMER_TOPIC, dlq_topic, is_dlq_topic, is_lmq, is_retry_topic, retry_topic};
+use protocol::names::{TIMER_TOPIC, dlq_topic, is_dlq_topic, is_lmq, is_retry_topic, is_system_topic, retry_topic};
 use protocol::request::{
     CreateTopic, DeleteTopic, DeleteTopicInNames, GetTopicConfig, GetTopicStats, QueryTopicConsumeByWho,
 };
@@ -84,6 +84,18 @@ impl Operator {
         groups.sort();
         groups.dedup();
         Ok(groups)
+    }
+
+    /// The topics of a broker without those of RocketMQ itself, and of groups only if they are asked for.
+    pub async fn user_topics_at(&self, address: &str, with_groups: bool) -> Result<BTreeMap<String, TopicConfig>> {
+        let code = request::GET_SYSTEM_TOPIC_LIST_FROM_BROKER;
+        let system: TopicList = self.admin.ask(address, code, &()).await.unwrap_or_default();
+        let (_, mut topics) = self.topics_at::<TopicConfig>(address).await?;
+        topics.retain(|name, _| {
+            let is_groups = is_retry_topic(name) || is_dlq_topic(name);
+            !is_system_topic(name) && !system.topic_list.contains(name) && (with_groups || !is_groups)
+        });
+        Ok(topics)
     }
 
     /// The clusters that hold a topic.

@@ -28,7 +28,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("operator", &["client"]),
     // `env` for its standard output, whose reader may go away.
     ("cli", &["operator", "client", "store", "config", "broker", "env"]),
-    ("doctor", &["client", "store", "config", "env"]),
+    ("doctor", &["operator", "client", "store", "config", "env"]),
     ("bench", &["client", "net"]),
     ("sim", &["broker"]),
     ("server", &["names", "broker", "cli", "doctor", "bench"]),

@@ -8,10 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use operator::configuration::Server;
 use operator::stats::{TOPIC_PUT_NUMS, day};
-use protocol::body::{SubscriptionGroupConfig, TopicConfig};
-use protocol::names::{
-    SCHEDULE_TOPIC, TRANS_HALF_TOPIC, is_dlq_topic, is_retry_topic, is_system_group, is_system_topic,
-};
+use protocol::names::{SCHEDULE_TOPIC, TRANS_HALF_TOPIC};
 use protocol::version;
 use serde_json::{Map, Value, json};
 
@@ -32,24 +29,6 @@ pub fn write(folder: &Path, name: &str, value: &Value) -> Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
-}
-
-/// The topics of a broker without those of RocketMQ itself, and of groups only if they are asked for.
-async fn user_topics(session: &Session, address: &str, with_special: bool) -> Result<BTreeMap<String, TopicConfig>> {
-    let system = session.operator.system_topics(address).await.unwrap_or_default();
-    let (_, mut topics) = session.operator.topics_at::<TopicConfig>(address).await?;
-    topics.retain(|name, _| {
-        let is_special = is_retry_topic(name) || is_dlq_topic(name);
-        !is_system_topic(name) && !system.contains(name) && (with_special || !is_special)
-    });
-    Ok(topics)
-}
-
-/// The groups of a broker without those of RocketMQ itself.
-async fn user_groups(session: &Session, address: &str) -> Result<BTreeMap<String, SubscriptionGroupConfig>> {
-    let mut groups = session.operator.groups_at::<SubscriptionGroupConfig>(address).await?.table;
-    groups.retain(|name, _| !is_system_group(name));
-    Ok(groups)
 }
 
 #[derive(Debug, Args)]
@@ -84,7 +63,7 @@ impl ExportMetadata {
         let (mut topics, mut groups) = (Map::new(), Map::new());
         for address in &addresses {
             if !self.subscription_group || self.topic {
-                for (name, mut topic) in user_topics(session, address, self.special_topic).await? {
+                for (name, mut topic) in session.operator.user_topics_at(address, self.special_topic).await? {
                     // A cluster has the queues of all its brokers.
                     topic.read_queue_nums += number(&topics, &name, "readQueueNums");
                     topic.write_queue_nums += number(&topics, &name, "writeQueueNums");
@@ -92,7 +71,7 @@ impl ExportMetadata {
                 }
             }
             if !self.topic || self.subscription_group {
-                for (name, mut group) in user_groups(session, address).await? {
+                for (name, mut group) in session.operator.user_groups_at(address).await? {
                     group.retry_queue_nums += number(&groups, &name, "retryQueueNums");
                     groups.insert(name, serde_json::to_value(&group)?);
                 }
@@ -170,8 +149,8 @@ impl ExportMetrics {
 async fn about(session: &Session, address: &str, totals: &mut Totals) -> Result<Value> {
     let settings = session.operator.settings(Server::Broker, address).await?;
     let runtime = session.operator.runtime_info(address).await?;
-    let groups = user_groups(session, address).await?;
-    let topics = user_topics(session, address, false).await?;
+    let groups = session.operator.user_groups_at(address).await?;
+    let topics = session.operator.user_topics_at(address, false).await?;
     let first =
         |key: &str| runtime.get(key).and_then(|text| text.split(' ').next()?.parse::<f64>().ok()).unwrap_or(0.0);
     let count = |key: &str| runtime.get(key).and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
