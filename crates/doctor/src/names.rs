@@ -1,7 +1,6 @@
 //! Whether name servers answer, and what they tell clients about this broker.
 
 use protocol::body::{ClusterInfo, MASTER_ID};
-use protocol::code::request;
 
 use super::finding::{Finding, Severity};
 use super::patient::Patient;
@@ -15,7 +14,7 @@ pub fn name_servers_of(patient: &Patient) -> Vec<String> {
 /// Asks a name server for the clusters that it knows.
 fn clusters(patient: &Patient, server: &str) -> Result<ClusterInfo, String> {
     let server = server.to_owned();
-    let asked = patient.ask(|admin| async move { admin.ask(&server, request::GET_BROKER_CLUSTER_INFO, &()).await });
+    let asked = patient.ask(|operator| async move { operator.cluster_at(&server).await });
     asked.map_err(|error| error.to_string())
 }
 

@@ -7,10 +7,10 @@ use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use client::{Admin, Client, ClientConfig};
+use client::ClientConfig;
 use env::Clock;
-use protocol::body::KvTable;
-use protocol::code::request;
+use operator::Operator;
+use operator::configuration::Server;
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 use tokio::runtime::Runtime;
 
@@ -66,13 +66,13 @@ impl Patient {
         })
     }
 
-    /// Waits for `doing`, which is handed an operator's side of the protocol.
-    pub fn ask<T, F: Future<Output = T>>(&self, doing: impl FnOnce(Admin) -> F) -> T {
+    /// Waits for `doing`, which is handed an operator.
+    pub fn ask<T, F: Future<Output = T>>(&self, doing: impl FnOnce(Operator) -> F) -> T {
         self.runtime.block_on(async {
             let config = ClientConfig { timeout: PATIENCE, clock: self.clock.clone(), ..ClientConfig::new("") };
-            let client = Client::start(config);
-            let done = doing(client.admin()).await;
-            client.stop().await;
+            let operator = Operator::with(config);
+            let done = doing(operator.clone()).await;
+            operator.stop().await;
             done
         })
     }
@@ -113,18 +113,16 @@ impl Patient {
     /// What the broker that answers there calls itself (request 26), if it says so.
     pub fn name_there(&self) -> Option<String> {
         let server = self.server();
-        let said = self.ask(|admin| async move { admin.tell(&server, request::GET_BROKER_CONFIG, &()).await }).ok()?;
-        let lines = config::properties::parse(&config::properties::text_of(said.body.to_vec())).ok()?;
-        lines.into_iter().find(|line| line.key == "brokerName").map(|line| line.value)
+        let asked = self.ask(|operator| async move { operator.settings(Server::Broker, &server).await });
+        asked.ok()?.remove("brokerName")
     }
 
     /// Request 28, asked once.
     fn asked(&self) -> Result<&BTreeMap<String, String>, &str> {
         let server = self.server();
         let asked = self.answer.get_or_init(|| {
-            let table: Result<KvTable, _> =
-                self.ask(|admin| async move { admin.ask(&server, request::GET_BROKER_RUNTIME_INFO, &()).await });
-            table.map(|table| table.table).map_err(|error| error.to_string())
+            let asked = self.ask(|operator| async move { operator.runtime_info(&server).await });
+            asked.map_err(|error| error.to_string())
         });
         asked.as_ref().map_err(String::as_str)
     }

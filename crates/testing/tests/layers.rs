@@ -25,9 +25,10 @@ const CRATES: &[(&str, &[&str])] = &[
     ("names", &["net", "config"]),
     ("broker", &["store", "net", "filter", "config"]),
     ("client", &["net"]),
+    ("operator", &["client"]),
     // `env` for its standard output, whose reader may go away.
-    ("cli", &["client", "store", "config", "broker", "env"]),
-    ("doctor", &["client", "store", "config", "env"]),
+    ("cli", &["operator", "client", "store", "config", "broker", "env"]),
+    ("doctor", &["operator", "client", "store", "config", "env"]),
     ("bench", &["client", "net"]),
     ("sim", &["broker"]),
     ("server", &["names", "broker", "cli", "doctor", "bench"]),

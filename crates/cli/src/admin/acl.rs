@@ -2,12 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use client::ClientError;
 use protocol::body::{AclInfo, PolicyEntryInfo, PolicyInfo};
-use protocol::code::request;
-use protocol::request::{
-    CreateAcl as Create, DeleteAcl as Delete, GetAcl as Get, ListAcls as List, UpdateAcl as Update,
-};
 
 use super::output::{Cell, Table};
 use super::session::Session;
@@ -54,35 +49,6 @@ impl Rule {
     }
 }
 
-async fn create(session: &Session, address: &str, info: &AclInfo) -> Result<(), ClientError> {
-    let fields = Create { subject: info.subject.as_deref().unwrap_or_default() };
-    session.admin.tell_json(address, request::AUTH_CREATE_ACL, &fields, info).await?;
-    Ok(())
-}
-
-async fn update(session: &Session, address: &str, info: &AclInfo) -> Result<(), ClientError> {
-    let fields = Update { subject: info.subject.as_deref().unwrap_or_default() };
-    session.admin.tell_json(address, request::AUTH_UPDATE_ACL, &fields, info).await?;
-    Ok(())
-}
-
-/// The rules of a subject; none is an answer without a body.
-async fn get(session: &Session, address: &str, subject: &str) -> Result<Option<AclInfo>> {
-    let response = session.admin.tell(address, request::AUTH_GET_ACL, &Get { subject }).await?;
-    if response.body.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(client::admin::read(&response)?))
-}
-
-async fn list(session: &Session, address: &str, fields: &List<'_>) -> Result<Vec<AclInfo>> {
-    let response = session.admin.tell(address, request::AUTH_LIST_ACL, fields).await?;
-    if response.body.is_empty() {
-        return Ok(Vec::new());
-    }
-    Ok(client::admin::read(&response)?)
-}
-
 fn table<'a>(infos: impl IntoIterator<Item = &'a AclInfo>) -> Table {
     let mut table = Table::new(["Subject", "PolicyType", "Resource", "Actions", "SourceIp", "Decision"]);
     for info in infos {
@@ -118,7 +84,7 @@ impl CreateAcl {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let info = self.rule.to_info();
         for address in session.replicas(&self.target).await? {
-            create(session, &address, &info).await?;
+            session.operator.create_acl(&address, &info).await?;
             session.out.say(format!("create acl to {address} success."))?;
         }
         Ok(())
@@ -137,7 +103,7 @@ impl UpdateAcl {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let info = self.rule.to_info();
         for address in session.replicas(&self.target).await? {
-            update(session, &address, &info).await?;
+            session.operator.update_acl(&address, &info).await?;
             session.out.say(format!("update acl to {address} success."))?;
         }
         Ok(())
@@ -160,8 +126,7 @@ impl DeleteAcl {
     pub async fn run(&self, session: &Session) -> Result<()> {
         for address in session.replicas(&self.target).await? {
             let resource = self.resources.as_deref().map(str::trim);
-            let fields = Delete { subject: self.subject.trim(), policy_type: None, resource };
-            session.admin.tell(&address, request::AUTH_DELETE_ACL, &fields).await?;
+            session.operator.delete_acl(&address, self.subject.trim(), resource).await?;
             session.out.say(format!("delete acl to {address} success."))?;
         }
         Ok(())
@@ -182,7 +147,7 @@ impl GetAcl {
         let subject = self.subject.as_deref().context("whose rules: -s User:NAME")?.trim();
         let mut infos = Vec::new();
         for address in session.masters(&self.target).await? {
-            infos.extend(get(session, &address, subject).await?);
+            infos.extend(session.operator.acl(&address, subject).await?);
         }
         infos.dedup();
         session.out.table("acls", &table(&infos))?;
@@ -206,11 +171,8 @@ impl ListAcl {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let mut infos = Vec::new();
         for address in session.masters(&self.target).await? {
-            let fields = List {
-                subject_filter: self.subject.as_deref().map(str::trim),
-                resource_filter: self.resource.as_deref().map(str::trim),
-            };
-            infos.extend(list(session, &address, &fields).await?);
+            let (subject, resource) = (self.subject.as_deref().map(str::trim), self.resource.as_deref().map(str::trim));
+            infos.extend(session.operator.acls(&address, subject, resource).await?);
         }
         infos.sort_by(|a, b| a.subject.cmp(&b.subject));
         infos.dedup();
@@ -237,22 +199,12 @@ impl CopyAcl {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let (from, to) = (self.from_broker.trim(), self.to_broker.trim());
         let infos = match &self.subjects {
-            None => list(session, from, &List { subject_filter: None, resource_filter: None }).await?,
-            Some(subjects) => {
-                let mut infos = Vec::new();
-                for subject in words(subjects) {
-                    let info = get(session, from, &subject).await?;
-                    infos.push(info.with_context(|| format!("{from} has no rules of {subject}"))?);
-                }
-                infos
-            }
+            None => session.operator.acls(from, None, None).await?,
+            Some(subjects) => session.operator.acls_of(from, &words(subjects)).await?,
         };
         for info in &infos {
             let subject = info.subject.as_deref().unwrap_or_default();
-            match get(session, to, subject).await? {
-                None => create(session, to, info).await?,
-                Some(_) => update(session, to, info).await?,
-            }
+            session.operator.put_acl(to, info).await?;
             session.out.say(format!("copy acl of {subject} from {from} to {to} success."))?;
         }
         Ok(())

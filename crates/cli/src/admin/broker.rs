@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use protocol::body::{BrokerConsumeStats as AllGroups, KvTable};
-use protocol::code::request;
-use protocol::request::{GetBrokerConsumeStats, ResetMasterFlushOffset as Reset, SwitchTimerEngine as Switch};
+use operator::broker::{Cleaning, TimerEngine};
 
 use super::output::{Cell, Facts, Table};
-use super::session::{Session, brokers_in};
+use super::session::Session;
 use super::target::{AnyTarget, Target};
 use super::time;
 use super::truth;
@@ -25,7 +23,7 @@ impl BrokerStatus {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let mut all = BTreeMap::new();
         for address in session.replicas(&self.target).await? {
-            let info = runtime_info(session, &address).await?;
+            let info = session.operator.runtime_info(&address).await?;
             if self.target.cluster_name.is_some() {
                 session.out.note(&format!("============{address}============"))?;
             }
@@ -40,12 +38,6 @@ impl BrokerStatus {
         }
         Ok(())
     }
-}
-
-/// All figures that a broker tells, as texts.
-pub async fn runtime_info(session: &Session, address: &str) -> Result<BTreeMap<String, String>> {
-    let table: KvTable = session.admin.ask(address, request::GET_BROKER_RUNTIME_INFO, &()).await?;
-    Ok(table.table)
 }
 
 #[derive(Debug, Args)]
@@ -67,9 +59,8 @@ pub struct BrokerConsumeStats {
 
 impl BrokerConsumeStats {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let fields = GetBrokerConsumeStats { is_order: self.order.unwrap_or(false) };
-        let admin = session.admin.within(Duration::from_millis(self.timeout_millis));
-        let found: AllGroups = admin.ask(self.broker_addr.trim(), request::GET_BROKER_CONSUME_STATS, &fields).await?;
+        let (address, timeout) = (self.broker_addr.trim(), Duration::from_millis(self.timeout_millis));
+        let found = session.operator.broker_consume_stats(address, self.order.unwrap_or(false), timeout).await?;
         let mut table = Table::new([
             "Topic",
             "Group",
@@ -120,7 +111,7 @@ pub struct CleanExpiredCQ {
 
 impl CleanExpiredCQ {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        clean(session, &self.target, request::CLEAN_EXPIRED_CONSUMEQUEUE, "clean expired consume queues").await
+        clean(session, &self.target, Cleaning::ConsumeQueues, "clean expired consume queues").await
     }
 }
 
@@ -132,7 +123,7 @@ pub struct CleanUnusedTopic {
 
 impl CleanUnusedTopic {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        clean(session, &self.target, request::CLEAN_UNUSED_TOPIC, "clean unused topics").await
+        clean(session, &self.target, Cleaning::UnusedTopics, "clean unused topics").await
     }
 }
 
@@ -144,13 +135,13 @@ pub struct DeleteExpiredCommitLog {
 
 impl DeleteExpiredCommitLog {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        clean(session, &self.target, request::DELETE_EXPIRED_COMMITLOG, "delete expired commit log files").await
+        clean(session, &self.target, Cleaning::CommitLog, "delete expired commit log files").await
     }
 }
 
-async fn clean(session: &Session, target: &AnyTarget, code: i32, what: &str) -> Result<()> {
+async fn clean(session: &Session, target: &AnyTarget, cleaning: Cleaning, what: &str) -> Result<()> {
     for address in addresses(session, target).await? {
-        session.admin.tell(&address, code, &()).await?;
+        session.operator.clean(&address, cleaning).await?;
         session.out.say(format!("{what} in {address} success."))?;
     }
     Ok(())
@@ -160,16 +151,8 @@ async fn addresses(session: &Session, target: &AnyTarget) -> Result<Vec<String>>
     if let Some(address) = &target.broker_addr {
         return Ok(vec![address.trim().to_owned()]);
     }
-    let info = session.cluster().await?;
-    let clusters: Vec<&str> = match target.cluster.as_deref() {
-        Some(cluster) => vec![cluster.trim()],
-        None => info.cluster_addr_table.keys().map(String::as_str).collect(),
-    };
-    let mut addresses = Vec::new();
-    for cluster in clusters {
-        addresses.extend(brokers_in(&info, cluster)?.into_iter().map(|broker| broker.address));
-    }
-    Ok(addresses)
+    let brokers = session.operator.registered(target.meant()).await?;
+    Ok(brokers.into_iter().map(|broker| broker.address).collect())
 }
 
 #[derive(Debug, Args)]
@@ -185,8 +168,7 @@ pub struct ResetMasterFlushOffset {
 
 impl ResetMasterFlushOffset {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let fields = Reset { master_flush_offset: self.offset };
-        session.admin.tell(self.broker_addr.trim(), request::RESET_MASTER_FLUSH_OFFSET, &fields).await?;
+        session.operator.reset_master_flush_offset(self.broker_addr.trim(), self.offset).await?;
         session.out.say(format!("reset master flush offset to {} success", self.offset))?;
         Ok(())
     }
@@ -214,12 +196,12 @@ pub struct SwitchTimerEngine {
 
 impl SwitchTimerEngine {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let (engine_type, name) = match self.engine_type {
-            Engine::Rocksdb => ("R", "ROCKSDB_TIMELINE"),
-            Engine::File => ("F", "FILE_TIME_WHEEL"),
+        let (engine, name) = match self.engine_type {
+            Engine::Rocksdb => (TimerEngine::RocksDb, "ROCKSDB_TIMELINE"),
+            Engine::File => (TimerEngine::File, "FILE_TIME_WHEEL"),
         };
         for address in session.masters(&self.target).await? {
-            session.admin.tell(&address, request::SWITCH_TIMER_ENGINE, &Switch { engine_type }).await?;
+            session.operator.switch_timer_engine(&address, engine).await?;
             session.out.say(format!("switchTimerEngine to {name} success, {address}"))?;
         }
         Ok(())

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use client::{Message, Producer};
-use protocol::body::MessageQueue;
+use operator::check::Probe;
 
 use super::output::{Facts, Table};
 use super::send::status;
@@ -15,10 +14,6 @@ use super::truth;
 
 /// More than a broker takes in one message, unless its `maxMessageSize` is far above the default.
 const BODY_BYTES_MAX: i64 = 15 << 20;
-
-fn body(size: u32) -> Vec<u8> {
-    vec![b'a'; size as usize]
-}
 
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
@@ -47,16 +42,16 @@ pub struct SendMsgStatus {
 impl SendMsgStatus {
     /// A broker has a topic of its own name for this.
     pub async fn run(&self, session: &Session) -> Result<()> {
-        session.need_names()?;
-        let producer = session.client.producer("PID_SMSC");
+        session.operator.need_names()?;
+        let probe = session.operator.probe("PID_SMSC");
         let topic = self.broker_name.trim();
-        producer.send(Message::new(topic, body(16))).await?;
+        probe.send(topic, 16).await.1?;
         let mut table = Table::new(["RT(ms)", "Send Result", "MsgId", "Broker Name", "QID", "Queue Offset"]);
         for _ in 0..self.count {
-            let started = session.clock.elapsed();
-            let sent = producer.send(Message::new(topic, body(self.message_size))).await?;
+            let (time, sent) = probe.send(topic, self.message_size).await;
+            let sent = sent?;
             table.row([
-                millis(session.clock.elapsed() - started).into(),
+                millis(time).into(),
                 status(sent.status).into(),
                 sent.message_id.into(),
                 sent.broker_name.into(),
@@ -65,7 +60,7 @@ impl SendMsgStatus {
             ]);
         }
         session.out.table("sends", &table)?;
-        session.client.stop().await;
+        session.operator.stop().await;
         Ok(())
     }
 }
@@ -85,18 +80,13 @@ pub struct CheckMsgSendRT {
 
 impl CheckMsgSendRT {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        session.need_names()?;
-        let topic = self.topic.trim();
-        let route = session.client.route(topic).await?;
-        if route.writable.is_empty() {
-            bail!("topic {topic} has no queue to write");
-        }
-        let producer = session.client.producer("TOOLS_PRODUCER");
+        let queues = session.operator.writable(self.topic.trim()).await?;
+        let probe = session.operator.probe("TOOLS_PRODUCER");
         let mut table = Table::new(["Broker Name", "QID", "Send Result", "RT(ms)"]);
         let mut times = Vec::new();
         let mut failed = None;
-        for queue in route.writable.iter().cycle().take(self.amount as usize) {
-            let (time, sent) = timed(session, &producer, queue, self.size).await;
+        for queue in queues.iter().cycle().take(self.amount as usize) {
+            let (time, sent) = probe.send_to(queue, self.size).await;
             let is_sent = sent.is_ok();
             failed = sent.err().or(failed);
             times.push(time);
@@ -105,21 +95,9 @@ impl CheckMsgSendRT {
         session.out.table("sends", &table)?;
         session.out.note("")?;
         session.out.facts(&Facts::new().with("Avg RT", average(&times)))?;
-        session.client.stop().await;
+        session.operator.stop().await;
         failed.map_or(Ok(()), |error| Err(error).context("not every message was sent"))
     }
-}
-
-async fn timed(
-    session: &Session,
-    producer: &Producer,
-    queue: &MessageQueue,
-    size: u32,
-) -> (Duration, Result<(), client::ClientError>) {
-    let message = Message::new(queue.topic.as_str(), body(size));
-    let started = session.clock.elapsed();
-    let sent = producer.send_to(queue, message).await;
-    (session.clock.elapsed() - started, sent.map(|_| ()))
 }
 
 #[derive(Debug, Args)]
@@ -147,18 +125,18 @@ pub struct ClusterRT {
 
 impl ClusterRT {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let producer = session.client.producer("TOOLS_PRODUCER");
+        let probe = session.operator.probe("TOOLS_PRODUCER");
         loop {
-            let info = session.cluster().await?;
+            let info = session.operator.cluster().await?;
             let mut table = Table::new(["Cluster Name", "Broker Name", "RT", "successCount", "failCount"]);
             for (cluster, brokers) in &info.cluster_addr_table {
                 if self.cluster.as_deref().is_some_and(|only| only.trim() != cluster) {
                     continue;
                 }
                 for broker in brokers {
-                    let (rt, done) = self.measure(session, &producer, broker).await;
+                    let (rt, done) = self.measure(&probe, broker).await;
                     if self.print_log == Some(true) {
-                        let at = time::to_seconds(session.now());
+                        let at = time::to_seconds(session.operator.now());
                         session.out.say(format!("{at}|{}|{cluster}|{broker}|{rt:.0}", self.machine_room))?;
                     }
                     let (done, failed) = (u64::from(done), u64::from(self.amount - done));
@@ -172,22 +150,20 @@ impl ClusterRT {
                 session.out.table("brokers", &table)?;
             }
             if !session.again_after(Duration::from_secs(self.interval)).await? {
-                session.client.stop().await;
+                session.operator.stop().await;
                 return Ok(());
             }
         }
     }
 
     /// Milliseconds on average, and how many messages were sent. A broker has a topic of its own name for this.
-    async fn measure(&self, session: &Session, producer: &Producer, broker: &str) -> (f64, u32) {
+    async fn measure(&self, probe: &Probe<'_>, broker: &str) -> (f64, u32) {
         let mut times = Vec::new();
         let mut done = 0;
         for _ in 0..self.amount {
-            let started = session.clock.elapsed();
-            if producer.send(Message::new(broker, body(self.size))).await.is_ok() {
-                done += 1;
-            }
-            times.push(session.clock.elapsed() - started);
+            let (time, sent) = probe.send(broker, self.size).await;
+            done += u32::from(sent.is_ok());
+            times.push(time);
         }
         (average(&times), done)
     }

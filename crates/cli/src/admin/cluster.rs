@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use protocol::body::ClusterInfo;
+use operator::{Broker, Target};
 
-use super::broker::runtime_info;
 use super::output::{Cell, Table};
-use super::session::{Broker, Session, brokers_in};
+use super::session::Session;
 
 #[derive(Debug, Args)]
 #[command(rename_all = "camelCase")]
@@ -30,9 +29,9 @@ type Info = BTreeMap<String, String>;
 impl ClusterList {
     pub async fn run(&self, session: &Session) -> Result<()> {
         loop {
-            let info = session.cluster().await?;
-            let table =
-                if self.more_stats { self.days(session, &info).await? } else { self.now(session, &info).await? };
+            let target = self.cluster_name.as_deref().map_or(Target::All, |cluster| Target::Cluster(cluster.trim()));
+            let brokers = session.operator.registered(target).await?;
+            let table = if self.more_stats { days(session, brokers).await } else { now(session, brokers).await };
             session.out.table("brokers", &table)?;
             let Some(seconds) = self.interval else { return Ok(()) };
             if !session.again_after(Duration::from_secs(seconds)).await? {
@@ -40,106 +39,95 @@ impl ClusterList {
             }
         }
     }
+}
 
-    fn brokers(&self, info: &ClusterInfo) -> Result<Vec<Broker>> {
-        if let Some(cluster) = &self.cluster_name {
-            return brokers_in(info, cluster.trim());
-        }
-        let mut brokers = Vec::new();
-        for cluster in info.cluster_addr_table.keys() {
-            brokers.extend(brokers_in(info, cluster)?);
-        }
-        Ok(brokers)
-    }
-
-    async fn now(&self, session: &Session, info: &ClusterInfo) -> Result<Table> {
-        let mut table = Table::new([
-            "Cluster Name",
-            "Broker Name",
-            "BID",
-            "Addr",
-            "Version",
-            "InTPS(LOAD)",
-            "OutTPS(LOAD)",
-            "Timer(Progress)",
-            "PCWait(ms)",
-            "Hour",
-            "SPACE",
-            "ACTIVATED",
+async fn now(session: &Session, brokers: Vec<Broker>) -> Table {
+    let mut table = Table::new([
+        "Cluster Name",
+        "Broker Name",
+        "BID",
+        "Addr",
+        "Version",
+        "InTPS(LOAD)",
+        "OutTPS(LOAD)",
+        "Timer(Progress)",
+        "PCWait(ms)",
+        "Hour",
+        "SPACE",
+        "ACTIVATED",
+    ]);
+    for broker in brokers {
+        // A broker that does not answer is a line all the same: that is what one looks for.
+        let runtime = session.operator.runtime_info(&broker.address).await;
+        let known = runtime.as_ref().map_or_else(|_| Info::new(), Clone::clone);
+        let text = |key: &str| known.get(key).map_or("", String::as_str);
+        let or_n = |key: &str| known.get(key).map_or("N", String::as_str);
+        let first = |key: &str| text(key).split(' ').next().and_then(|tps| tps.parse().ok()).unwrap_or(0.0);
+        let number = |key: &str| text(key).parse::<f64>().unwrap_or(0.0);
+        let (came, went): (f64, f64) = (first("putTps"), first("getTransferredTps"));
+        let queue = |name: &str| {
+            let wait = or_n(&format!("{name}ThreadPoolQueueHeadWaitTimeMills"));
+            format!("{},{wait}ms", or_n(&format!("{name}ThreadPoolQueueSize")))
+        };
+        let hours = match text("earliestMessageTimeStamp").parse::<i64>() {
+            Ok(earliest) if earliest > 0 => (session.operator.now() - earliest) as f64 / 3_600_000.0,
+            Ok(_) | Err(_) => 0.0,
+        };
+        let timer = format!(
+            "{}-{}({:.1}w,{:.1},{:.1})",
+            number("timerReadBehind"),
+            number("timerOffsetBehind"),
+            number("timerCongestNum") / 10_000.0,
+            number("timerEnqueueTps"),
+            number("timerDequeueTps")
+        );
+        let state = match &runtime {
+            Ok(_) => Cell::from(text("brokerActive") == "true"),
+            Err(_) => Cell::of("no answer", serde_json::Value::Null),
+        };
+        table.row([
+            broker.cluster.into(),
+            broker.name.into(),
+            broker.id.into(),
+            broker.address.into(),
+            text("brokerVersionDesc").into(),
+            Cell::of(format!("{came:.2}({})", queue("send")), came),
+            Cell::of(format!("{went:.2}({}|{})", queue("pull"), queue("ack")), went),
+            timer.into(),
+            text("pageCacheLockTimeMills").into(),
+            hours.into(),
+            Cell::of(format!("{:.4}", number("commitLogDiskRatio")), number("commitLogDiskRatio")),
+            state,
         ]);
-        for broker in self.brokers(info)? {
-            // A broker that does not answer is a line all the same: that is what one looks for.
-            let runtime = runtime_info(session, &broker.address).await;
-            let known = runtime.as_ref().map_or_else(|_| Info::new(), Clone::clone);
-            let text = |key: &str| known.get(key).map_or("", String::as_str);
-            let or_n = |key: &str| known.get(key).map_or("N", String::as_str);
-            let first = |key: &str| text(key).split(' ').next().and_then(|tps| tps.parse().ok()).unwrap_or(0.0);
-            let number = |key: &str| text(key).parse::<f64>().unwrap_or(0.0);
-            let (came, went): (f64, f64) = (first("putTps"), first("getTransferredTps"));
-            let queue = |name: &str| {
-                let wait = or_n(&format!("{name}ThreadPoolQueueHeadWaitTimeMills"));
-                format!("{},{wait}ms", or_n(&format!("{name}ThreadPoolQueueSize")))
-            };
-            let hours = match text("earliestMessageTimeStamp").parse::<i64>() {
-                Ok(earliest) if earliest > 0 => (session.now() - earliest) as f64 / 3_600_000.0,
-                Ok(_) | Err(_) => 0.0,
-            };
-            let timer = format!(
-                "{}-{}({:.1}w,{:.1},{:.1})",
-                number("timerReadBehind"),
-                number("timerOffsetBehind"),
-                number("timerCongestNum") / 10_000.0,
-                number("timerEnqueueTps"),
-                number("timerDequeueTps")
-            );
-            let state = match &runtime {
-                Ok(_) => Cell::from(text("brokerActive") == "true"),
-                Err(_) => Cell::of("no answer", serde_json::Value::Null),
-            };
-            table.row([
-                broker.cluster.into(),
-                broker.name.into(),
-                broker.id.into(),
-                broker.address.into(),
-                text("brokerVersionDesc").into(),
-                Cell::of(format!("{came:.2}({})", queue("send")), came),
-                Cell::of(format!("{went:.2}({}|{})", queue("pull"), queue("ack")), went),
-                timer.into(),
-                text("pageCacheLockTimeMills").into(),
-                hours.into(),
-                Cell::of(format!("{:.4}", number("commitLogDiskRatio")), number("commitLogDiskRatio")),
-                state,
-            ]);
-        }
-        Ok(table)
     }
+    table
+}
 
-    async fn days(&self, session: &Session, info: &ClusterInfo) -> Result<Table> {
-        let mut table = Table::new([
-            "Cluster Name",
-            "Broker Name",
-            "BID",
-            "InTotalYest",
-            "OutTotalYest",
-            "InTotalToday",
-            "OutTotalToday",
+async fn days(session: &Session, brokers: Vec<Broker>) -> Table {
+    let mut table = Table::new([
+        "Cluster Name",
+        "Broker Name",
+        "BID",
+        "InTotalYest",
+        "OutTotalYest",
+        "InTotalToday",
+        "OutTotalToday",
+    ]);
+    for broker in brokers {
+        let known = session.operator.runtime_info(&broker.address).await.unwrap_or_default();
+        let between = |to: &str, from: &str| {
+            let number = |key: &str| known.get(key).and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
+            Cell::from(number(to) - number(from))
+        };
+        table.row([
+            broker.cluster.into(),
+            broker.name.into(),
+            broker.id.into(),
+            between("msgPutTotalTodayMorning", "msgPutTotalYesterdayMorning"),
+            between("msgGetTotalTodayMorning", "msgGetTotalYesterdayMorning"),
+            between("msgPutTotalTodayNow", "msgPutTotalTodayMorning"),
+            between("msgGetTotalTodayNow", "msgGetTotalTodayMorning"),
         ]);
-        for broker in self.brokers(info)? {
-            let known = runtime_info(session, &broker.address).await.unwrap_or_default();
-            let between = |to: &str, from: &str| {
-                let number = |key: &str| known.get(key).and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
-                Cell::from(number(to) - number(from))
-            };
-            table.row([
-                broker.cluster.into(),
-                broker.name.into(),
-                broker.id.into(),
-                between("msgPutTotalTodayMorning", "msgPutTotalYesterdayMorning"),
-                between("msgGetTotalTodayMorning", "msgGetTotalYesterdayMorning"),
-                between("msgPutTotalTodayNow", "msgPutTotalTodayMorning"),
-                between("msgGetTotalTodayNow", "msgGetTotalTodayMorning"),
-            ]);
-        }
-        Ok(table)
     }
+    table
 }

@@ -2,14 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
-use bytes::Bytes;
+use anyhow::Result;
 use clap::{Args, ValueEnum};
-use protocol::code::request;
-use protocol::request::SetCommitLogReadMode;
+use operator::configuration::Setting;
 use serde_json::Value;
 
-use super::configuration::line;
 use super::session::Session;
 use super::target::Target;
 use super::time;
@@ -24,12 +21,7 @@ impl GetColdDataFlowCtrInfo {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let mut all = BTreeMap::new();
         for address in session.replicas(&self.target).await? {
-            let response = session.admin.tell(&address, request::GET_COLD_DATA_FLOW_CTR_INFO, &()).await?;
-            let mut info: Value = if response.body.is_empty() {
-                Value::Null
-            } else {
-                serde_json::from_slice(&response.body).context("the broker's answer is not JSON")?
-            };
+            let mut info = session.operator.cold_data(&address).await?;
             if let Some(groups) = info.get_mut("runtimeTable").and_then(Value::as_object_mut) {
                 groups.values_mut().for_each(spell_out_times);
             }
@@ -66,9 +58,9 @@ pub struct UpdateColdDataFlowCtrGroupConfig {
 
 impl UpdateColdDataFlowCtrGroupConfig {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let body = line(&self.consumer_group, &self.threshold.to_string())?;
+        let threshold = Setting::new(&self.consumer_group, &self.threshold.to_string())?;
         for address in session.masters(&self.target).await? {
-            session.admin.call(&address, request::UPDATE_COLD_DATA_FLOW_CTR_CONFIG, &(), body.clone()).await?;
+            session.operator.set_cold_data(&address, &threshold).await?;
             session.out.say(format!("updateColdDataFlowCtrGroupConfig success, {address}"))?;
         }
         Ok(())
@@ -87,9 +79,8 @@ pub struct RemoveColdDataFlowCtrGroupConfig {
 
 impl RemoveColdDataFlowCtrGroupConfig {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let body = Bytes::from(self.consumer_group.trim().to_owned());
         for address in session.masters(&self.target).await? {
-            session.admin.call(&address, request::REMOVE_COLD_DATA_FLOW_CTR_CONFIG, &(), body.clone()).await?;
+            session.operator.remove_cold_data(&address, self.consumer_group.trim()).await?;
             session.out.say(format!("remove broker cold read threshold success, {address}"))?;
         }
         Ok(())
@@ -123,9 +114,7 @@ impl SetCommitLogReadAheadMode {
             ReadAhead::Random => "1",
         };
         for address in session.replicas(&self.target).await? {
-            let fields = SetCommitLogReadMode { read_ahead_mode };
-            let response = session.admin.tell(&address, request::SET_COMMITLOG_READ_MODE, &fields).await?;
-            let said = response.remark.unwrap_or_default();
+            let said = session.operator.set_read_ahead(&address, read_ahead_mode).await?;
             session
                 .out
                 .say(format!("set read ahead mode {read_ahead_mode} in {address} success. {said}").trim_end())?;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
-use bytes::Bytes;
+use anyhow::Result;
 use clap::Args;
+use operator::configuration::{Server, Setting, Settings};
+use operator::controller::addresses;
 use protocol::body::MASTER_ID;
-use protocol::code::request;
 use serde_json::json;
 
 use super::export::{DEFAULT_FOLDER, write};
@@ -35,38 +35,9 @@ const EXPORTED: [&str; 16] = [
     "autoCreateSubscriptionGroup",
 ];
 
-/// Keys and values of a property file.
-pub type Settings = BTreeMap<String, String>;
-
-/// Asks for a configuration, which comes as a property file.
-async fn settings(session: &Session, address: &str, code: i32) -> Result<Settings> {
-    let response = session.admin.tell(address, code, &()).await?;
-    Ok(read(&String::from_utf8_lossy(&response.body)))
-}
-
-/// The configuration of a broker.
-pub async fn broker_settings(session: &Session, address: &str) -> Result<Settings> {
-    settings(session, address, request::GET_BROKER_CONFIG).await
-}
-
-fn read(text: &str) -> Settings {
-    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
-    let pairs = lines.filter_map(|line| line.split_once('='));
-    pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())).collect()
-}
-
-/// One line of a property file. Backslashes are doubled, because property files give them a meaning.
-pub fn line(key: &str, value: &str) -> Result<Bytes> {
-    let (key, value) = (key.trim(), value.trim());
-    if key.is_empty() || key.contains(['\n', '=', ':']) || value.contains('\n') {
-        bail!("\"{key}\" and \"{value}\" do not make a line of a property file");
-    }
-    Ok(format!("{key}={}\n", value.replace('\\', "\\\\")).into())
-}
-
 /// What a server says beside success, such as that a change has no effect, or will be forgotten.
-fn note(session: &Session, remark: Option<&str>) -> Result<()> {
-    if let Some(remark) = remark.filter(|remark| !remark.is_empty()) {
+fn note(session: &Session, remark: Option<String>) -> Result<()> {
+    if let Some(remark) = remark {
         session.out.say(format!("note: {remark}"))?;
     }
     Ok(())
@@ -97,7 +68,7 @@ impl GetBrokerConfig {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let mut all = BTreeMap::new();
         for address in session.replicas(&self.target).await? {
-            let settings = broker_settings(session, &address).await?;
+            let settings = session.operator.settings(Server::Broker, &address).await?;
             all.insert(address, settings);
         }
         show(session, &all)
@@ -122,14 +93,14 @@ pub struct UpdateBrokerConfig {
 
 impl UpdateBrokerConfig {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let body = line(&self.key, &self.value)?;
+        let setting = Setting::new(&self.key, &self.value)?;
         let with_slaves = self.update_all_broker.is_some();
         let addresses =
             if with_slaves { session.replicas(&self.target).await } else { session.masters(&self.target).await };
         for address in addresses? {
-            let answer = session.admin.call(&address, request::UPDATE_BROKER_CONFIG, &(), body.clone()).await?;
+            let said = session.operator.set(Server::Broker, &address, &setting).await?;
             session.out.say(format!("update broker config success, {address}"))?;
-            note(session, answer.remark.as_deref())?;
+            note(session, said)?;
         }
         Ok(())
     }
@@ -140,10 +111,10 @@ pub struct GetNamesrvConfig {}
 
 impl GetNamesrvConfig {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        session.need_names()?;
+        session.operator.need_names()?;
         let mut all = BTreeMap::new();
-        for address in session.admin.name_servers() {
-            all.insert(address.clone(), settings(session, address, request::GET_NAMESRV_CONFIG).await?);
+        for address in session.operator.name_servers() {
+            all.insert(address.clone(), session.operator.settings(Server::NameServer, address).await?);
         }
         show(session, &all)
     }
@@ -161,20 +132,15 @@ pub struct UpdateNamesrvConfig {
 
 impl UpdateNamesrvConfig {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        session.need_names()?;
-        let body = line(&self.key, &self.value)?;
-        for address in session.admin.name_servers() {
-            let answer = session.admin.call(address, request::UPDATE_NAMESRV_CONFIG, &(), body.clone()).await?;
+        session.operator.need_names()?;
+        let setting = Setting::new(&self.key, &self.value)?;
+        for address in session.operator.name_servers() {
+            let said = session.operator.set(Server::NameServer, address, &setting).await?;
             session.out.say(format!("update name server config success, {address}"))?;
-            note(session, answer.remark.as_deref())?;
+            note(session, said)?;
         }
         Ok(())
     }
-}
-
-/// Addresses that are separated by semicolons.
-pub fn addresses(text: &str) -> impl Iterator<Item = &str> {
-    text.split(';').map(str::trim).filter(|one| !one.is_empty())
 }
 
 #[derive(Debug, Args)]
@@ -189,7 +155,7 @@ impl GetControllerConfig {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let mut all = BTreeMap::new();
         for address in addresses(&self.controller_address) {
-            all.insert(address.to_owned(), settings(session, address, request::GET_CONTROLLER_CONFIG).await?);
+            all.insert(address.to_owned(), session.operator.settings(Server::Controller, address).await?);
         }
         show(session, &all)
     }
@@ -211,9 +177,9 @@ pub struct UpdateControllerConfig {
 
 impl UpdateControllerConfig {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let body = line(&self.key, &self.value)?;
+        let setting = Setting::new(&self.key, &self.value)?;
         for address in addresses(&self.controller_address) {
-            session.admin.call(address, request::UPDATE_CONTROLLER_CONFIG, &(), body.clone()).await?;
+            session.operator.set(Server::Controller, address, &setting).await?;
             session.out.say(format!("update controller config success, {address}"))?;
         }
         Ok(())
@@ -233,18 +199,18 @@ pub struct ExportConfigs {
 
 impl ExportConfigs {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let brokers = session.brokers(self.cluster_name.trim()).await?;
+        let brokers = session.operator.brokers(self.cluster_name.trim()).await?;
         let (masters, slaves): (Vec<_>, Vec<_>) = brokers.into_iter().partition(|broker| broker.id == MASTER_ID);
         let mut configs = BTreeMap::new();
         for master in &masters {
-            let mut settings = broker_settings(session, &master.address).await?;
+            let mut settings = session.operator.settings(Server::Broker, &master.address).await?;
             settings.retain(|key, _| EXPORTED.contains(&key.as_str()));
             configs.insert(&master.name, settings);
         }
         let export = json!({
             "brokerConfigs": configs,
             "clusterScale": {
-                "namesrvSize": session.admin.name_servers().len(),
+                "namesrvSize": session.operator.name_servers().len(),
                 "masterBrokerSize": masters.len(),
                 "slaveBrokerSize": slaves.len(),
             },
@@ -252,23 +218,5 @@ impl ExportConfigs {
         let path = write(&self.file_path, "configs.json", &export)?;
         session.out.facts(&Facts::new().with("export success", path.display().to_string()))?;
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_keeps_its_value_through_a_property_file() {
-        assert_eq!(line(" k ", r"C:\store").unwrap(), "k=C:\\\\store\n");
-        assert!(line("a=b", "c").is_err() && line("", "c").is_err() && line("a", "b\nc=d").is_err());
-    }
-
-    #[test]
-    fn a_configuration_is_read_line_by_line() {
-        let settings = read("# comment\nbrokerName=a\nnamesrvAddr=h:1;i:2\nempty=\nrocketmqHome = /x=y\n");
-        assert_eq!(settings.get("rocketmqHome").map(String::as_str), Some("/x=y"));
-        assert_eq!(settings.len(), 4);
     }
 }

@@ -2,14 +2,12 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use protocol::body::{Connection, ProducerTable};
-use protocol::code::request;
-use protocol::request::GetProducerConnections;
+use protocol::body::Connection;
 use protocol::version;
 
 use super::consumer::nobody_online;
 use super::output::{Cell, Facts, Table};
-use super::session::{Session, is_offline, readable};
+use super::session::Session;
 
 #[derive(Debug, Args)]
 #[command(rename_all = "camelCase")]
@@ -26,11 +24,11 @@ impl ConsumerConnection {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let group = self.consumer_group.trim();
         if self.broker_addr.is_none() {
-            session.need_names()?;
+            session.operator.need_names()?;
         }
-        let found = match session.consumers(group, self.broker_addr.as_deref()).await {
+        let found = match session.operator.consumers(group, self.broker_addr.as_deref()).await {
             // One broker that is asked alone needs no name server.
-            Err(error) if is_offline(&error) && self.broker_addr.is_none() => {
+            Err(error) if error.is_offline() && self.broker_addr.is_none() => {
                 return Err(nobody_online(session, group).await?);
             }
             found => found.with_context(|| format!("cannot learn the consumers of group {group}"))?,
@@ -79,25 +77,7 @@ pub struct ProducerConnection {
 
 impl ProducerConnection {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let group = self.producer_group.trim();
-        let route = session.route(self.topic.trim()).await?;
-        let mut found = Vec::new();
-        let mut refusal = None;
-        for (_, address) in readable(&route) {
-            let fields = GetProducerConnections { producer_group: group };
-            let code = request::GET_PRODUCER_CONNECTION_LIST;
-            match session.admin.ask::<protocol::body::ProducerConnection>(&address, code, &fields).await {
-                Ok(part) => found.extend(part.connection_set),
-                // A producer need not be connected to every broker.
-                Err(error) if error.code().is_some() => refusal = Some(error),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        if let (true, Some(error)) = (found.is_empty(), refusal) {
-            return Err(error).context(format!("no broker knows producer group {group}"));
-        }
-        found.sort_by(|a, b| (&a.client_id, &a.client_addr).cmp(&(&b.client_id, &b.client_addr)));
-        found.dedup_by(|a, b| a.client_id == b.client_id && a.client_addr == b.client_addr);
+        let found = session.operator.producers(self.producer_group.trim(), self.topic.trim()).await?;
         session.out.table("connections", &connections(&found))?;
         Ok(())
     }
@@ -113,7 +93,7 @@ pub struct Producer {
 
 impl Producer {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let found: ProducerTable = session.admin.ask(self.broker.trim(), request::GET_ALL_PRODUCER_INFO, &()).await?;
+        let found = session.operator.producers_at(self.broker.trim()).await?;
         let mut table = Table::new(["Group", "ClientId", "RemoteIP", "Language", "Version", "LastUpdate"]);
         for (group, producers) in &found.data {
             for producer in producers {

@@ -7,13 +7,13 @@ use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::Args;
 use client::{Received, decode};
-use env::counted;
+use env::{Stdout, counted};
+use operator::message::{TOOLS_GROUP, address_of, queues};
 use protocol::body::MessageQueue;
 use protocol::record::{Scanned, scan};
 
-use super::message::address_of;
 use super::message_view::{Charset, show_line};
-use super::print::{Span, TOOLS_GROUP, queues, read};
+use super::print::span;
 use super::session::Session;
 
 #[derive(Debug, Args)]
@@ -48,23 +48,23 @@ pub struct ConsumeMessage {
 impl ConsumeMessage {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let topic = self.topic.trim();
-        let span = Span::new(self.begin_timestamp.as_deref(), self.end_timestamp.as_deref())?;
-        let now = session.now();
+        let span = span(self.begin_timestamp.as_deref(), self.end_timestamp.as_deref())?;
+        let now = session.operator.now();
         if [span.begin, span.end].into_iter().flatten().any(|time| time > now) {
             bail!("a time lies in the future");
         }
-        let route = session.route(topic).await?;
+        let route = session.operator.route(topic).await?;
         let mut left = self.message_number;
         for queue in self.queues(queues(topic, &route))? {
             let address = address_of(&route, &queue)?;
-            let (begin, end) = span.offsets(session, &address, &queue).await?;
+            let (begin, end) = session.operator.offsets_in(span, &address, &queue).await?;
             let begin = self.offset.map_or(begin, |offset| offset.max(begin));
             let see = |message: &Received| {
                 show_line(session, message, Some(Charset::Utf8))?;
                 left -= 1;
-                Ok(left > 0)
+                anyhow::Ok(left > 0 && !Stdout::is_closed())
             };
-            read(session, &address, self.consumer_group.trim(), &queue, (begin, end), "*", see).await?;
+            session.operator.read(&address, self.consumer_group.trim(), &queue, (begin, end), "*", see).await?;
             if left == 0 {
                 break;
             }

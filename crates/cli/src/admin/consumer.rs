@@ -1,19 +1,16 @@
 //! What the consumers of a group say of themselves.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use env::counted;
-use protocol::body::{ConsumerRunningInfo, MessageQueue, ProcessQueueInfo};
+use operator::consumer::{Finding, findings};
+use protocol::body::{ConsumerRunningInfo, MessageQueue};
 use protocol::version;
 
 use super::output::{Cell, Facts, Table};
-use super::progress::{consume_stats, is_known, running_info};
-use super::session::{Session, is_offline};
-
-/// A consumer that has messages and has not consumed for so long is said to be stuck. As in mqadmin.
-const STUCK_AFTER_MS: i64 = 60_000;
+use super::session::Session;
 
 #[derive(Debug, Args)]
 #[command(rename_all = "camelCase")]
@@ -34,20 +31,20 @@ pub struct ConsumerStatus {
 
 impl ConsumerStatus {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        session.need_names()?;
+        session.operator.need_names()?;
         let group = self.consumer_group.trim();
         if let Some(client) = &self.client_id {
-            let info = running_info(session, group, client.trim(), self.jstack).await?;
+            let info = session.operator.running_info(group, client.trim(), self.jstack).await?;
             return show(session, &info);
         }
-        let found = match session.consumers(group, self.broker_addr.as_deref()).await {
-            Err(error) if is_offline(&error) => return Err(nobody_online(session, group).await?),
+        let found = match session.operator.consumers(group, self.broker_addr.as_deref()).await {
+            Err(error) if error.is_offline() => return Err(nobody_online(session, group).await?),
             found => found.with_context(|| format!("cannot learn the consumers of group {group}"))?,
         };
         let mut infos = BTreeMap::new();
         let mut table = Table::new(["Index", "ClientId", "Version", "Queues", "Cached Messages", "State"]);
         for (at, member) in found.connection_set.iter().enumerate() {
-            let info = running_info(session, group, &member.client_id, self.jstack).await;
+            let info = session.operator.running_info(group, &member.client_id, self.jstack).await;
             let known = info.as_ref().ok();
             let state = match &info {
                 Ok(_) => Cell::from("answers"),
@@ -67,8 +64,8 @@ impl ConsumerStatus {
         }
         session.out.table("consumers", &table)?;
         session.out.note("")?;
-        for finding in findings(&infos, session.now()) {
-            session.out.say(finding)?;
+        for finding in findings(&infos, session.operator.now()) {
+            session.out.say(text(&finding))?;
         }
         if session.out.is_json() {
             session.out.value("runningInfo", &infos)?;
@@ -79,13 +76,13 @@ impl ConsumerStatus {
 
 /// What is to be said of a group of which no consumer is online: whether there is such a group at all.
 pub async fn nobody_online(session: &Session, group: &str) -> Result<anyhow::Error> {
-    let stats = consume_stats(session, group, None, None).await?;
+    let stats = session.consume_stats(group, None, None).await?;
     Ok(if !stats.offset_table.is_empty() {
         let queues = counted(stats.offset_table.len(), "queue");
         anyhow!(
             "no consumer of group {group} is online; its offsets of {queues} are known: consumerProgress -g {group} shows them"
         )
-    } else if is_known(session, group).await? {
+    } else if session.operator.is_group_known(group).await? {
         anyhow!("no consumer of group {group} is online, and it has committed no offset")
     } else {
         anyhow!(
@@ -94,68 +91,26 @@ pub async fn nobody_online(session: &Session, group: &str) -> Result<anyhow::Err
     })
 }
 
-fn is_true(info: &ConsumerRunningInfo, property: &str) -> bool {
-    info.property(property).is_some_and(|value| value.eq_ignore_ascii_case("true"))
-}
-
-/// Whether messages are pushed to a consumer: only such a one can be given a message directly.
-pub fn is_push(info: &ConsumerRunningInfo) -> bool {
-    info.property("PROP_CONSUME_TYPE").as_deref() == Some("CONSUME_PASSIVELY")
-}
-
-/// What is right and what is wrong in a group.
-fn findings(infos: &BTreeMap<String, ConsumerRunningInfo>, now: i64) -> Vec<String> {
-    let subscriptions: BTreeSet<Vec<(&str, &str)>> = infos
-        .values()
-        .map(|info| {
-            let topics = info.subscription_set.iter();
-            let mut topics: Vec<_> = topics.map(|one| (one.topic.as_str(), one.sub_string.as_str())).collect();
-            topics.sort_unstable();
-            topics
-        })
-        .collect();
-    match subscriptions.len() {
-        0 => return vec!["no consumer answers".to_owned()],
-        1 => {}
-        _ => return vec!["WARN: Different subscription in the same group of consumer!!!".to_owned()],
-    }
-    let mut findings = vec!["Same subscription in the same group of consumer".to_owned()];
-
-    let mut owners: BTreeMap<&MessageQueue, Vec<&str>> = BTreeMap::new();
-    for (client, info) in infos.iter().filter(|(_, info)| is_push(info)) {
-        for queue in info.mq_table.keys() {
-            owners.entry(queue).or_default().push(client);
-        }
-    }
-    // In broadcast every member has every queue.
-    let is_shared = |clients: &Vec<&str>| clients.len() > 1 && clients.len() < infos.len();
-    let doubled = owners.iter().find(|(_, clients)| is_shared(clients));
-    findings.push(match doubled {
-        None => "Rebalance OK".to_owned(),
-        Some((queue, clients)) => {
+fn text(finding: &Finding) -> String {
+    match finding {
+        Finding::NoAnswer => "no consumer answers".to_owned(),
+        Finding::SubscriptionsDiffer => "WARN: Different subscription in the same group of consumer!!!".to_owned(),
+        Finding::SubscriptionsAgree => "Same subscription in the same group of consumer".to_owned(),
+        Finding::Balanced => "Rebalance OK".to_owned(),
+        Finding::Doubled { clients, queue } => {
             format!("Rebalance Failed: {} has {}", clients.join(" and "), queue_text(queue))
         }
-    });
-    for (client, info) in infos.iter().filter(|(_, info)| is_push(info)) {
-        let is_ordered = is_true(info, "PROP_CONSUMEORDERLY");
-        for (queue, state) in info.mq_table.iter() {
-            findings.extend(stuck(state, is_ordered, now).map(|what| format!("{client} {} {what}", queue_text(queue))));
+        Finding::NotLocked { client, queue, since_ms } => {
+            format!("{client} {} can't lock for a while, {since_ms}ms", queue_text(queue))
+        }
+        Finding::Stuck { client, queue, since_ms } => {
+            format!("{client} {} can't consume for a while, maybe blocked, {since_ms}ms", queue_text(queue))
         }
     }
-    findings
 }
 
 fn queue_text(queue: &MessageQueue) -> String {
     format!("{} {} {}", queue.topic, queue.broker_name, queue.queue_id)
-}
-
-fn stuck(queue: &ProcessQueueInfo, is_ordered: bool, now: i64) -> Option<String> {
-    if is_ordered {
-        return (!queue.locked).then(|| format!("can't lock for a while, {}ms", now - queue.last_lock_timestamp));
-    }
-    let idle = now - queue.last_consume_timestamp;
-    (queue.cached_msg_count > 0 && idle > STUCK_AFTER_MS)
-        .then(|| format!("can't consume for a while, maybe blocked, {idle}ms"))
 }
 
 /// One consumer, in full.
@@ -263,7 +218,7 @@ fn show(session: &Session, info: &ConsumerRunningInfo) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::body::SubscriptionData;
+    use protocol::body::{ProcessQueueInfo, SubscriptionData};
 
     fn member(topic: &str, queues: &[i32]) -> ConsumerRunningInfo {
         let mut info = ConsumerRunningInfo::default();
@@ -278,7 +233,7 @@ mod tests {
 
     fn of(members: &[ConsumerRunningInfo]) -> Vec<String> {
         let infos = members.iter().enumerate().map(|(at, info)| (format!("c{at}"), info.clone())).collect();
-        findings(&infos, 1_000_000)
+        findings(&infos, 1_000_000).iter().map(text).collect()
     }
 
     #[test]

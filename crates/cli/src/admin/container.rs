@@ -2,8 +2,6 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use protocol::code::request;
-use protocol::request::{AddBroker as Add, RemoveBroker as Remove};
 
 use super::session::Session;
 
@@ -21,8 +19,7 @@ pub struct AddBroker {
 impl AddBroker {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let address = self.broker_container_addr.trim();
-        let fields = Add { config_path: self.broker_config_path.trim() };
-        session.admin.tell(address, request::ADD_BROKER, &fields).await?;
+        session.operator.add_broker(address, self.broker_config_path.trim()).await?;
         session.out.say(format!("add broker to {address} success"))?;
         Ok(())
     }
@@ -47,11 +44,10 @@ impl RemoveBroker {
             let id = parts.next()?.parse().ok().filter(|id| *id >= 0)?;
             parts.next().is_none().then_some((cluster, name, id))
         };
-        let (broker_cluster_name, broker_name, broker_id) =
+        let (cluster, name, id) =
             read().with_context(|| format!("\"{}\" is not cluster:name:id", self.broker_identity))?;
         let address = self.broker_container_addr.trim();
-        let fields = Remove { broker_name, broker_cluster_name, broker_id };
-        session.admin.tell(address, request::REMOVE_BROKER, &fields).await?;
+        session.operator.remove_broker(address, cluster, name, id).await?;
         session.out.say(format!("remove broker from {address} success"))?;
         Ok(())
     }

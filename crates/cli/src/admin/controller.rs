@@ -1,33 +1,11 @@
 //! Controllers: who leads them, and what they can be told.
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::Args;
-use protocol::body::ElectMasterReplyBody;
-use protocol::code::request;
-use protocol::request::{CleanBrokerData, ElectMaster as Elect, ElectMasterReply, GetControllerMetadataReply};
+use operator::controller::Forgotten;
 
-use super::configuration::addresses;
 use super::output::{Facts, Table};
 use super::session::Session;
-
-/// Where the leader of the controllers is, as the first one that answers tells.
-pub async fn leader(session: &Session, controllers: &str) -> Result<String> {
-    let mut last = None;
-    for address in addresses(controllers) {
-        match session.admin.tell(address, request::CONTROLLER_GET_METADATA_INFO, &()).await {
-            Ok(response) => {
-                let reply = GetControllerMetadataReply::decode(&response.fields.as_fields())?;
-                let leader = reply.controller_leader_address.filter(|leader| !leader.is_empty());
-                return leader.map(str::to_owned).context("the controllers have no leader at the moment");
-            }
-            Err(error) => last = Some(error),
-        }
-    }
-    match last {
-        Some(error) => Err(error.into()),
-        None => bail!("no controller is given"),
-    }
-}
 
 #[derive(Debug, Args)]
 #[command(rename_all = "camelCase")]
@@ -39,16 +17,14 @@ pub struct GetControllerMetaData {
 
 impl GetControllerMetaData {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let address = self.controller_address.trim();
-        let response = session.admin.tell(address, request::CONTROLLER_GET_METADATA_INFO, &()).await?;
-        let reply = GetControllerMetadataReply::decode(&response.fields.as_fields())?;
+        let found = session.operator.controllers(self.controller_address.trim()).await?;
         let facts = Facts::new()
-            .with("ControllerGroup", reply.group)
-            .with("ControllerLeaderId", reply.controller_leader_id)
-            .with("ControllerLeaderAddress", reply.controller_leader_address);
+            .with("ControllerGroup", found.group)
+            .with("ControllerLeaderId", found.leader_id)
+            .with("ControllerLeaderAddress", found.leader_address);
         session.out.facts(&facts)?;
         let mut table = Table::new(["Peer"]);
-        addresses(reply.peers.unwrap_or_default()).for_each(|peer| table.row([peer.into()]));
+        found.peers.into_iter().for_each(|peer| table.row([peer.into()]));
         session.out.table("peers", &table)?;
         Ok(())
     }
@@ -73,25 +49,16 @@ pub struct ElectMaster {
 
 impl ElectMaster {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let leader = leader(session, &self.controller_address).await?;
-        let fields = Elect {
-            cluster_name: self.cluster_name.trim(),
-            broker_name: self.broker_name.trim(),
-            broker_id: self.broker_id,
-            designate_elect: true,
-            invoke_time: Some(session.now()),
-        };
-        let response = session.admin.tell(&leader, request::CONTROLLER_ELECT_MASTER, &fields).await?;
-        let reply = ElectMasterReply::decode(&response.fields.as_fields())?;
+        let (cluster, name) = (self.cluster_name.trim(), self.broker_name.trim());
+        let elected = session.operator.elect_master(&self.controller_address, cluster, name, self.broker_id).await?;
         let facts = Facts::new()
-            .with("ClusterName", fields.cluster_name)
-            .with("BrokerName", fields.broker_name)
-            .with("BrokerMasterAddr", reply.master_address)
-            .with("MasterEpoch", reply.master_epoch)
-            .with("SyncStateSetEpoch", reply.sync_state_set_epoch);
+            .with("ClusterName", cluster)
+            .with("BrokerName", name)
+            .with("BrokerMasterAddr", elected.master_address)
+            .with("MasterEpoch", elected.master_epoch)
+            .with("SyncStateSetEpoch", elected.sync_state_set_epoch);
         session.out.facts(&facts)?;
-        if !response.body.is_empty() {
-            let body: ElectMasterReplyBody = client::admin::read(&response)?;
+        if let Some(body) = elected.replicas {
             let mut table = Table::new(["BrokerId", "Addr", "InSync"]);
             for (id, address) in body.broker_member_group.iter().flat_map(|group| &group.broker_addrs) {
                 let is_in_sync = body.sync_state_set.as_ref().is_some_and(|set| set.contains(id));
@@ -125,21 +92,14 @@ pub struct CleanBrokerMetadata {
 
 impl CleanBrokerMetadata {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        if let Some(ids) = &self.broker_controller_ids_to_clean
-            && let Some(wrong) = ids.split(';').find(|id| id.trim().parse::<i64>().is_err())
-        {
-            bail!("\"{wrong}\" is not the id of a broker");
-        }
-        let leader = leader(session, &self.controller_address).await?;
-        let fields = CleanBrokerData {
-            cluster_name: self.cluster_name.as_deref().map(str::trim),
+        let forgotten = Forgotten {
+            cluster: self.cluster_name.as_deref().map(str::trim),
             broker_name: self.broker_name.trim(),
-            broker_controller_ids_to_clean: self.broker_controller_ids_to_clean.as_deref(),
-            is_clean_living_broker: self.clean_living_broker,
-            invoke_time: Some(session.now()),
+            ids: self.broker_controller_ids_to_clean.as_deref(),
+            with_living: self.clean_living_broker,
         };
-        session.admin.tell(&leader, request::CLEAN_BROKER_DATA, &fields).await?;
-        session.out.say(format!("clear broker {} metadata from controller success!", fields.broker_name))?;
+        session.operator.forget_brokers(&self.controller_address, &forgotten).await?;
+        session.out.say(format!("clear broker {} metadata from controller success!", forgotten.broker_name))?;
         Ok(())
     }
 }

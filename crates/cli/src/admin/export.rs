@@ -6,20 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use protocol::body::{MASTER_ID, SubscriptionGroupConfig, TopicConfig, TopicList};
-use protocol::code::request;
-use protocol::names::{
-    SCHEDULE_TOPIC, TRANS_HALF_TOPIC, is_dlq_topic, is_retry_topic, is_system_group, is_system_topic,
-};
+use operator::configuration::Server;
+use operator::stats::{TOPIC_PUT_NUMS, day};
+use protocol::names::{SCHEDULE_TOPIC, TRANS_HALF_TOPIC};
 use protocol::version;
 use serde_json::{Map, Value, json};
 
-use super::broker::runtime_info;
-use super::configuration::broker_settings;
 use super::output::{Facts, Table};
-use super::pieces;
 use super::session::Session;
-use super::stats::{TOPIC_PUT_NUMS, day, view};
 use super::target::AnyTarget;
 use super::truth;
 
@@ -35,25 +29,6 @@ pub fn write(folder: &Path, name: &str, value: &Value) -> Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
-}
-
-/// The topics of a broker without those of RocketMQ itself, and of groups only if they are asked for.
-async fn user_topics(session: &Session, address: &str, with_special: bool) -> Result<BTreeMap<String, TopicConfig>> {
-    let system: TopicList =
-        session.admin.ask(address, request::GET_SYSTEM_TOPIC_LIST_FROM_BROKER, &()).await.unwrap_or_default();
-    let (_, mut topics) = pieces::topics::<TopicConfig>(&session.admin, address).await?;
-    topics.retain(|name, _| {
-        let is_special = is_retry_topic(name) || is_dlq_topic(name);
-        !is_system_topic(name) && !system.topic_list.contains(name) && (with_special || !is_special)
-    });
-    Ok(topics)
-}
-
-/// The groups of a broker without those of RocketMQ itself.
-async fn user_groups(session: &Session, address: &str) -> Result<BTreeMap<String, SubscriptionGroupConfig>> {
-    let mut groups = pieces::groups::<SubscriptionGroupConfig>(&session.admin, address).await?.table;
-    groups.retain(|name, _| !is_system_group(name));
-    Ok(groups)
 }
 
 #[derive(Debug, Args)]
@@ -80,15 +55,15 @@ impl ExportMetadata {
         let addresses: Vec<String> = match (&self.target.broker_addr, &self.target.cluster) {
             (Some(address), _) => vec![address.trim().to_owned()],
             (None, Some(cluster)) => {
-                let brokers = session.brokers(cluster.trim()).await?.into_iter();
-                brokers.filter(|broker| broker.id == MASTER_ID).map(|broker| broker.address).collect()
+                let masters = session.operator.masters_of_cluster(cluster.trim()).await?.into_iter();
+                masters.map(|broker| broker.address).collect()
             }
             (None, None) => bail!("what to export: -c CLUSTER or -b HOST:PORT"),
         };
         let (mut topics, mut groups) = (Map::new(), Map::new());
         for address in &addresses {
             if !self.subscription_group || self.topic {
-                for (name, mut topic) in user_topics(session, address, self.special_topic).await? {
+                for (name, mut topic) in session.operator.user_topics_at(address, self.special_topic).await? {
                     // A cluster has the queues of all its brokers.
                     topic.read_queue_nums += number(&topics, &name, "readQueueNums");
                     topic.write_queue_nums += number(&topics, &name, "writeQueueNums");
@@ -96,7 +71,7 @@ impl ExportMetadata {
                 }
             }
             if !self.topic || self.subscription_group {
-                for (name, mut group) in user_groups(session, address).await? {
+                for (name, mut group) in session.operator.user_groups_at(address).await? {
                     group.retry_queue_nums += number(&groups, &name, "retryQueueNums");
                     groups.insert(name, serde_json::to_value(&group)?);
                 }
@@ -107,7 +82,7 @@ impl ExportMetadata {
             (with_topics, with_groups) => (with_topics, with_groups),
         };
         let (topic_count, group_count) = (topics.len(), groups.len());
-        let mut export = json!({ "exportTime": session.now() });
+        let mut export = json!({ "exportTime": session.operator.now() });
         if with_topics {
             export["topicConfigTable"] = Value::Object(topics);
         }
@@ -156,11 +131,9 @@ impl ExportMetrics {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let mut totals = Totals::default();
         let mut report = Map::new();
-        for broker in session.brokers(self.cluster_name.trim()).await? {
-            if broker.id == MASTER_ID {
-                let about = about(session, &broker.address, &mut totals).await?;
-                report.insert(broker.name, about);
-            }
+        for broker in session.operator.masters_of_cluster(self.cluster_name.trim()).await? {
+            let about = about(session, &broker.address, &mut totals).await?;
+            report.insert(broker.name, about);
         }
         let export = json!({
             "evaluateReport": report,
@@ -174,15 +147,15 @@ impl ExportMetrics {
 
 /// The report on one broker: its machine, its load, the versions of its clients.
 async fn about(session: &Session, address: &str, totals: &mut Totals) -> Result<Value> {
-    let settings = broker_settings(session, address).await?;
-    let runtime = runtime_info(session, address).await?;
-    let groups = user_groups(session, address).await?;
-    let topics = user_topics(session, address, false).await?;
+    let settings = session.operator.settings(Server::Broker, address).await?;
+    let runtime = session.operator.runtime_info(address).await?;
+    let groups = session.operator.user_groups_at(address).await?;
+    let topics = session.operator.user_topics_at(address, false).await?;
     let first =
         |key: &str| runtime.get(key).and_then(|text| text.split(' ').next()?.parse::<f64>().ok()).unwrap_or(0.0);
     let count = |key: &str| runtime.get(key).and_then(|text| text.parse::<i64>().ok()).unwrap_or(0);
-    let half = view(session, address, TOPIC_PUT_NUMS, TRANS_HALF_TOPIC).await.unwrap_or_default();
-    let delayed = view(session, address, TOPIC_PUT_NUMS, SCHEDULE_TOPIC).await.unwrap_or_default();
+    let half = session.operator.broker_stats(address, TOPIC_PUT_NUMS, TRANS_HALF_TOPIC).await.unwrap_or_default();
+    let delayed = session.operator.broker_stats(address, TOPIC_PUT_NUMS, SCHEDULE_TOPIC).await.unwrap_or_default();
 
     let tps = [
         ("NormalInTps", first("putTps")),
@@ -206,7 +179,7 @@ async fn about(session: &Session, address: &str, totals: &mut Totals) -> Result<
     let mut clients = BTreeSet::new();
     for group in groups.keys() {
         // A group without consumers has no versions to tell.
-        let Ok(members) = session.consumers(group, None).await else { continue };
+        let Ok(members) = session.operator.consumers(group, None).await else { continue };
         let members = members.connection_set.into_iter();
         clients.extend(members.map(|member| format!("{}%{}", member.language, version::name(member.version))));
     }
@@ -249,11 +222,11 @@ impl ExportPopRecord {
         let is_dry = self.dry_run.unwrap_or(false);
         let brokers = match (&self.target.broker_addr, &self.target.cluster) {
             (Some(address), _) => {
-                let settings = broker_settings(session, address.trim()).await?;
+                let settings = session.operator.settings(Server::Broker, address.trim()).await?;
                 vec![(settings.get("brokerName").cloned().unwrap_or_default(), address.trim().to_owned())]
             }
             (None, Some(cluster)) => {
-                let brokers = session.brokers(cluster.trim()).await?.into_iter();
+                let brokers = session.operator.brokers(cluster.trim()).await?.into_iter();
                 brokers.map(|broker| (broker.name, broker.address)).collect()
             }
             (None, None) => bail!("which brokers: -c CLUSTER or -b HOST:PORT"),
@@ -261,7 +234,7 @@ impl ExportPopRecord {
         let mut table = Table::new(["Broker Name", "Broker Addr", "Dry Run"]);
         for (name, address) in brokers {
             if !is_dry {
-                session.admin.tell(&address, request::POP_ROLLBACK, &()).await?;
+                session.operator.roll_back_pops(&address).await?;
             }
             table.row([name.into(), address.into(), is_dry.into()]);
         }

@@ -5,19 +5,16 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use env::counted;
+use operator::topic::{attributes, topics_of_group};
 use protocol::body::{
     GroupRetryPolicy, MASTER_ID, MessageRequestMode, SetMessageRequestMode, SubscriptionGroupConfig,
     SubscriptionGroupList,
 };
-use protocol::code::request;
-use protocol::request::{DeleteGroup, GetGroupConfig};
-use serde::de::IgnoredAny;
 
 use super::output::{Facts, Table};
-use super::pieces;
 use super::session::Session;
 use super::target::Target;
-use super::topic::{attributes, delete, read_list, topics_of_group};
+use super::topic::{delete, read_list};
 use super::truth;
 
 #[derive(Debug, Args)]
@@ -69,8 +66,7 @@ impl UpdateSubGroup {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let config = self.config()?;
         for address in session.masters(&self.target).await? {
-            let code = request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP;
-            session.admin.tell_json(&address, code, &(), &config).await?;
+            session.operator.create_group(&address, &config).await?;
             session.out.say(format!("create subscription group to {address} success."))?;
         }
         session.out.value("group", &config)?;
@@ -120,8 +116,7 @@ impl UpdateSubGroupList {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let list = SubscriptionGroupList { group_config_list: read_list(&self.filename)? };
         for address in session.masters(&self.target).await? {
-            let code = request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST;
-            session.admin.tell_json(&address, code, &(), &list).await?;
+            session.operator.create_groups(&address, &list).await?;
             let groups = counted(list.group_config_list.len(), "group");
             session.out.say(format!("submit {groups} to {address} success."))?;
         }
@@ -149,15 +144,13 @@ impl DeleteSubGroup {
         // Offsets may be left of a group that was deleted before.
         let mut is_known = self.remove_offset == Some(true);
         for address in &masters {
-            is_known =
-                is_known || pieces::groups::<IgnoredAny>(&session.admin, address).await?.table.contains_key(group);
+            is_known = is_known || session.operator.has_group(address, group).await?;
         }
         if !is_known {
             bail!("no group {group} at {}: nothing is deleted", masters.join(", "));
         }
         for address in masters {
-            let fields = DeleteGroup { group_name: group, clean_offset: self.remove_offset.unwrap_or(false) };
-            session.admin.tell(&address, request::DELETE_SUBSCRIPTIONGROUP, &fields).await?;
+            session.operator.delete_group(&address, group, self.remove_offset.unwrap_or(false)).await?;
             session.out.say(format!("delete subscription group [{group}] from broker [{address}] success."))?;
         }
         // One broker keeps the topics: other brokers may still have the group.
@@ -209,7 +202,7 @@ impl SetConsumeMode {
             pop_share_queue_num: self.pop_share_queue_num,
         };
         for address in session.masters(&self.target).await? {
-            session.admin.tell_json(&address, request::SET_MESSAGE_REQUEST_MODE, &(), &body).await?;
+            session.operator.set_consume_mode(&address, &body).await?;
             session.out.say(format!("set consume mode to {address} success."))?;
         }
         session.out.value("mode", &body)?;
@@ -228,15 +221,13 @@ pub struct GetConsumerConfig {
 impl GetConsumerConfig {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let group = self.group_name.trim();
-        let info = session.cluster().await?;
+        let info = session.operator.cluster().await?;
         let mut table = Table::new(["Cluster Name", "Broker Name", "Key", "Value"]);
         let mut refusal = None;
         for (name, broker) in &info.broker_addr_table {
             let addresses = &broker.broker_addrs;
             let Some(address) = addresses.get(&MASTER_ID).or_else(|| addresses.values().next()) else { continue };
-            let fields = GetGroupConfig { group };
-            let asked = session.admin.ask(address, request::GET_SUBSCRIPTIONGROUP_CONFIG, &fields).await;
-            let config: SubscriptionGroupConfig = match asked {
+            let config = match session.operator.group_at(address, group).await {
                 Ok(config) => config,
                 // One broker may have the group while another has not.
                 Err(error) if error.code().is_some() => {

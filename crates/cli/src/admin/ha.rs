@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
-use protocol::body::{BrokerReplicasInfo, EpochEntryCache, HaRuntimeInfo};
-use protocol::code::request;
+use protocol::body::HaRuntimeInfo;
 
-use super::controller::leader;
 use super::output::{Cell, Facts, Table};
 use super::session::Session;
 use super::target::Target;
@@ -44,7 +42,7 @@ impl HaStatus {
     async fn show(&self, session: &Session) -> Result<()> {
         let mut all = BTreeMap::new();
         for address in session.masters(&self.target).await? {
-            let info: HaRuntimeInfo = session.admin.ask(&address, request::GET_BROKER_HA_STATUS, &()).await?;
+            let info = session.operator.ha_status(&address).await?;
             if !session.out.is_json() {
                 print(session, &address, &info)?;
             }
@@ -116,17 +114,10 @@ impl GetSyncStateSet {
     async fn show(&self, session: &Session) -> Result<()> {
         let names: Vec<String> = match (&self.broker_name, &self.cluster_name) {
             (Some(name), _) => vec![name.trim().to_owned()],
-            (None, Some(cluster)) => {
-                let info = session.cluster().await?;
-                let names = info.cluster_addr_table.get(cluster.trim());
-                names.with_context(|| format!("the name server knows no cluster {cluster}"))?.iter().cloned().collect()
-            }
+            (None, Some(cluster)) => session.operator.names_in(cluster).await?,
             (None, None) => bail!("which brokers: -c CLUSTER or -b NAME"),
         };
-        let leader = leader(session, &self.controller_address).await?;
-        let code = request::CONTROLLER_GET_SYNC_STATE_DATA;
-        let response = session.admin.tell_json(&leader, code, &(), &names).await?;
-        let info: BrokerReplicasInfo = client::admin::read(&response)?;
+        let info = session.operator.sync_states(&self.controller_address, &names).await?;
         if session.out.is_json() {
             session.out.value("brokers", &info.replicas_info_table)?;
             return Ok(());
@@ -177,7 +168,7 @@ impl GetBrokerEpoch {
     async fn show(&self, session: &Session) -> Result<()> {
         let mut table = Table::new(["clusterName", "brokerName", "brokerAddr", "brokerId", "Epoch", "Start", "End"]);
         for address in self.addresses(session).await? {
-            let cache: EpochEntryCache = session.admin.ask(&address, request::GET_BROKER_EPOCH_CACHE, &()).await?;
+            let cache = session.operator.epochs(&address).await?;
             for (at, entry) in cache.epoch_list.iter().enumerate() {
                 // The last epoch goes on: its end is where the log ends now.
                 let end = if at + 1 == cache.epoch_list.len() { cache.max_offset } else { entry.end_offset };
@@ -198,13 +189,10 @@ impl GetBrokerEpoch {
 
     async fn addresses(&self, session: &Session) -> Result<Vec<String>> {
         if let Some(cluster) = &self.cluster_name {
-            let brokers = session.brokers(cluster.trim()).await?;
+            let brokers = session.operator.brokers(cluster.trim()).await?;
             return Ok(brokers.into_iter().map(|broker| broker.address).collect());
         }
         let name = self.broker_name.as_deref().unwrap_or_default().trim();
-        let info = session.cluster().await?;
-        let broker = info.broker_addr_table.get(name);
-        let broker = broker.with_context(|| format!("the name server knows no broker {name}"))?;
-        Ok(broker.broker_addrs.values().cloned().collect())
+        Ok(session.operator.replicas_of(name).await?)
     }
 }

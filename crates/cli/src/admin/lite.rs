@@ -2,21 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
-use protocol::body::{BrokerLiteInfo, LiteClientInfo, LiteGroupInfo, LiteLagInfo, LiteTopicInfo, ParentTopicInfo};
-use protocol::code::request;
-use protocol::request::{
-    GetLiteClientInfo as GetClient, GetLiteGroupInfo as GetGroup, GetLiteTopicInfo as GetTopic,
-    GetParentTopicInfo as GetParent, TriggerLiteDispatch as Trigger,
-};
+use protocol::body::LiteLagInfo;
 
 use super::output::{Cell, Facts, Table};
-use super::session::{Session, readable};
+use super::session::Session;
 use super::target::Target;
-
-/// As mqadmin: lite topics of one client that are told at most.
-const CLIENT_TOPICS_MAX: i32 = 1000;
 
 #[derive(Debug, Args)]
 #[command(rename_all = "camelCase")]
@@ -43,7 +35,7 @@ impl GetBrokerLiteInfo {
         ]);
         let mut details = BTreeMap::new();
         for address in session.masters(&self.target).await? {
-            let info: BrokerLiteInfo = session.admin.ask(&address, request::GET_BROKER_LITE_INFO, &()).await?;
+            let info = session.operator.lite_figures(&address).await?;
             table.row([
                 (&address).into(),
                 info.store_type.as_deref().into(),
@@ -75,11 +67,8 @@ pub struct GetParentTopicInfo {
 
 impl GetParentTopicInfo {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let topic = self.parent_topic.trim();
         let mut table = Table::new(["Broker Name", "TTL", "Lite Count", "LMQ Num", "Groups"]);
-        for (name, address) in readable(&session.route(topic).await?) {
-            let fields = GetParent { topic };
-            let info: ParentTopicInfo = session.admin.ask(&address, request::GET_PARENT_TOPIC_INFO, &fields).await?;
+        for (name, info) in session.operator.parent_topic(self.parent_topic.trim()).await? {
             let groups = Cell::list(&info.groups);
             table.row([name.into(), info.ttl.into(), info.lite_topic_count.into(), info.lmq_num.into(), groups]);
         }
@@ -108,9 +97,7 @@ impl GetLiteTopicInfo {
         let mut table =
             Table::new(["Broker Name", "MinOffset", "MaxOffset", "LastUpdate", "Sharding", "SubClientCount"]);
         let mut clients = Table::new(["Broker Name", "ClientId", "Group"]);
-        for (name, address) in readable(&session.route(parent).await?) {
-            let fields = GetTopic { parent_topic: Some(parent), lite_topic: Some(self.lite_topic.trim()) };
-            let info: LiteTopicInfo = session.admin.ask(&address, request::GET_LITE_TOPIC_INFO, &fields).await?;
+        for (name, info) in session.operator.lite_topic(parent, self.lite_topic.trim()).await? {
             let offsets = info.topic_offset.unwrap_or_default();
             let subscribers = info.subscriber.unwrap_or_default();
             for one in &subscribers {
@@ -154,14 +141,7 @@ impl GetLiteClientInfo {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let parent = self.parent_topic.trim();
         let mut table = Table::new(["Broker", "LiteTopicCount", "LastAccessTime", "LastConsumeTime", "LiteTopics"]);
-        for (name, address) in readable(&session.route(parent).await?) {
-            let fields = GetClient {
-                parent_topic: Some(parent),
-                group: Some(self.group.trim()),
-                client_id: Some(self.client_id.trim()),
-                max_count: CLIENT_TOPICS_MAX,
-            };
-            let info: LiteClientInfo = session.admin.ask(&address, request::GET_LITE_CLIENT_INFO, &fields).await?;
+        for (name, info) in session.operator.lite_client(parent, self.group.trim(), self.client_id.trim()).await? {
             let topics = info.lite_topic_set.filter(|_| self.show_detail).unwrap_or_default();
             table.row([
                 name.into(),
@@ -200,13 +180,8 @@ impl GetLiteGroupInfo {
         let mut offsets = Table::new(["Broker Name", "BrokerOffset", "ConsumeOffset", "LagCount", "LastUpdate"]);
         let (mut by_count, mut by_time) = (Vec::new(), Vec::new());
         let (mut lag, mut oldest) = (0, i64::MAX);
-        for (name, address) in readable(&session.route(parent).await?) {
-            let fields = GetGroup {
-                group: self.group.trim(),
-                lite_topic: self.lite_topic.as_deref().map(str::trim),
-                top_k: self.top_k,
-            };
-            let info: LiteGroupInfo = session.admin.ask(&address, request::GET_LITE_GROUP_INFO, &fields).await?;
+        let (group, lite_topic) = (self.group.trim(), self.lite_topic.as_deref().map(str::trim));
+        for (name, info) in session.operator.lite_group(parent, group, lite_topic, self.top_k).await? {
             lag += info.total_lag_count.max(0);
             if info.earliest_unconsumed_timestamp > 0 {
                 oldest = oldest.min(info.earliest_unconsumed_timestamp);
@@ -266,13 +241,10 @@ pub struct TriggerLiteDispatch {
 
 impl TriggerLiteDispatch {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let route = session.route(self.parent_topic.trim()).await?;
-        let only = self.broker_name.as_deref().map(str::trim);
+        let (parent, group) = (self.parent_topic.trim(), self.group.trim());
+        let (client, broker) = (self.client_id.as_deref().map(str::trim), self.broker_name.as_deref().map(str::trim));
         let mut table = Table::new(["Broker Name", "State"]);
-        for (name, address) in readable(&route).filter(|(name, _)| only.is_none_or(|only| only == name)) {
-            let fields = Trigger { group: self.group.trim(), client_id: self.client_id.as_deref().map(str::trim) };
-            let told = session.admin.tell(&address, request::TRIGGER_LITE_DISPATCH, &fields).await;
-            told.with_context(|| format!("broker {name} does not dispatch"))?;
+        for name in session.operator.dispatch_lite(parent, group, client, broker).await? {
             table.row([name.into(), "dispatched".into()]);
         }
         session.out.table("brokers", &table)?;

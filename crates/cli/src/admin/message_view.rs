@@ -1,18 +1,16 @@
 //! How a message is shown, and who consumed it.
 
 use anyhow::{Result, bail};
-use client::{ClientError, Received};
+use client::Received;
 use env::sentence;
-use protocol::body::{ConsumeType, MessageQueue};
-use protocol::code::ResponseCode;
+use operator::message::Track;
+use operator::unique_id;
 use protocol::properties::{self, name};
 use serde_json::{Map, Value, json};
 
 use super::output::{Cell, Facts, Table};
-use super::progress::consume_stats;
-use super::session::{Session, is_offline};
-use super::static_topic::place_of;
-use super::{time, unique_id};
+use super::session::Session;
+use super::time;
 
 /// How the bytes of a body are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,11 +123,16 @@ pub fn show_line(session: &Session, message: &Received, charset: Option<Charset>
 
 /// Shows all of a message, and which groups have consumed it.
 pub async fn show(session: &Session, message: &Received, charset: Option<Charset>) -> Result<()> {
-    let tracks = tracks(session, message).await;
+    let tracks = session.operator.tracks(message).await;
+    if let Ok(tracks) = &tracks {
+        session.say_physical(&tracks.by_physical_queue)?;
+    }
+    let tracks = tracks.map(|tracks| tracks.groups);
     if session.out.is_json() {
         let mut value = to_json(message, true);
         if let (Some(members), Ok(tracks)) = (value.as_object_mut(), &tracks) {
-            let tracks = tracks.iter().map(|(group, state)| json!({"consumerGroup": group, "trackType": state}));
+            let tracks =
+                tracks.iter().map(|(group, track)| json!({"consumerGroup": group, "trackType": name_of(track)}));
             members.insert("tracks".to_owned(), Value::Array(tracks.collect()));
         }
         session.out.value("message", &value)?;
@@ -168,70 +171,28 @@ pub async fn show(session: &Session, message: &Received, charset: Option<Charset
         Ok(tracks) if tracks.is_empty() => session.out.note("WARN: No Consumer")?,
         Ok(tracks) => {
             let mut table = Table::new(["Consumer Group", "Track"]);
-            for (group, state) in &tracks {
-                table.row([group.into(), state.into()]);
+            for (group, track) in &tracks {
+                table.row([group.into(), name_of(track).into()]);
             }
             session.out.table("tracks", &table)?;
         }
         // The message is what was asked for; that its consumers cannot be asked takes nothing away from it.
-        Err(error) => session.out.note(&format!("WARN: cannot tell who consumed it: {}", sentence(error.as_ref())))?,
+        Err(error) => session.out.note(&format!("WARN: cannot tell who consumed it: {}", sentence(&error)))?,
     }
     Ok(())
 }
 
-/// Each group of the topic, and what became of the message there.
-async fn tracks(session: &Session, message: &Received) -> Result<Vec<(String, String)>> {
-    let route = session.route(&message.topic).await?;
-    let mut tracks = Vec::new();
-    for group in session.groups_of(&message.topic, &route).await? {
-        let state = match track(session, message, &group).await {
-            Ok(state) => state.to_owned(),
-            Err(Untracked::Client(error)) if is_offline(&error) => "NOT_ONLINE".to_owned(),
-            Err(Untracked::Client(error)) if error.code() == Some(ResponseCode::BroadcastConsumption as i32) => {
-                "CONSUME_BROADCASTING".to_owned()
-            }
-            Err(Untracked::Client(error)) => format!("UNKNOWN {error}"),
-            Err(Untracked::Other(error)) => format!("UNKNOWN {}", sentence(error.as_ref())),
-        };
-        tracks.push((group, state));
+/// As mqadmin spells it.
+fn name_of(track: &Track) -> String {
+    match track {
+        Track::Consumed => "CONSUMED".to_owned(),
+        Track::Filtered => "CONSUMED_BUT_FILTERED".to_owned(),
+        Track::NotYet => "NOT_CONSUME_YET".to_owned(),
+        Track::Pull => "PULL".to_owned(),
+        Track::Broadcasting => "CONSUME_BROADCASTING".to_owned(),
+        Track::NotOnline => "NOT_ONLINE".to_owned(),
+        Track::Unknown(error) => format!("UNKNOWN {}", sentence(error)),
     }
-    Ok(tracks)
-}
-
-enum Untracked {
-    Client(ClientError),
-    Other(anyhow::Error),
-}
-
-async fn track(session: &Session, message: &Received, group: &str) -> Result<&'static str, Untracked> {
-    let members = session.consumers(group, None).await.map_err(Untracked::Client)?;
-    if members.consume_type == ConsumeType::ConsumeActively {
-        return Ok("PULL");
-    }
-    if members.message_model == protocol::body::MessageModel::Broadcasting {
-        return Ok("CONSUME_BROADCASTING");
-    }
-    let stats = consume_stats(session, group, Some(&message.topic), None).await.map_err(Untracked::Other)?;
-    let broker = broker_of(session, message).await.map_err(Untracked::Other)?;
-    let queue = MessageQueue { topic: message.topic.clone(), broker_name: broker, queue_id: message.queue_id };
-    let (queue, at) = place_of(session, queue, message.queue_offset).await.map_err(Untracked::Other)?;
-    if stats.offset_table.get(&queue).is_none_or(|offset| offset.consumer_offset <= at) {
-        return Ok("NOT_CONSUME_YET");
-    }
-    let subscription = members.subscription_table.get(&message.topic);
-    let is_wanted = subscription.is_none_or(|one| {
-        let tags = &one.tags_set;
-        tags.is_empty() || tags.iter().any(|tag| tag == "*" || message.tag() == Some(tag))
-    });
-    Ok(if is_wanted { "CONSUMED" } else { "CONSUMED_BUT_FILTERED" })
-}
-
-/// The broker that keeps a message. One that was asked for by its place does not say so itself.
-async fn broker_of(session: &Session, message: &Received) -> Result<String> {
-    if !message.broker_name.is_empty() {
-        return Ok(message.broker_name.to_string());
-    }
-    session.broker_name(&message.store_host.to_string()).await
 }
 
 /// Refuses what is no list of ids.

@@ -1,7 +1,7 @@
 //! `gantry admin`: the commands of `mqadmin` 5.5.0 with its names, letters and long options.
 //!
-//! `commands.rs` lists them; each family of commands has a file. A command asks through `Session` and shows what it learned through
-//! `Output`, as aligned text or, with `--json`, as one JSON object.
+//! `commands.rs` lists them; each family of commands has a file. A command asks through the crate `operator`, which has a file of the same
+//! name for most families, and shows what it learned through `Output`, as aligned text or, with `--json`, as one JSON object.
 
 mod acl;
 mod broker;
@@ -20,7 +20,6 @@ mod export;
 mod group;
 mod ha;
 mod lite;
-mod mapping;
 mod message;
 mod message_view;
 mod monitor;
@@ -28,7 +27,6 @@ mod namesrv;
 mod offset;
 mod order;
 pub(crate) mod output;
-pub(crate) mod pieces;
 mod print;
 mod progress;
 mod queue;
@@ -41,7 +39,6 @@ mod target;
 mod time;
 mod topic;
 mod trace;
-mod unique_id;
 mod user;
 mod words;
 
@@ -50,6 +47,7 @@ use std::path::PathBuf;
 use clap::Args;
 use client::ClientError;
 use commands::AdminCommand;
+use operator::OperatorError;
 use output::Output;
 use session::Session;
 
@@ -114,8 +112,8 @@ pub fn run(args: AdminArgs) -> anyhow::Result<()> {
 /// An error of the name server that nobody named says how it came to be asked.
 fn default_named(error: anyhow::Error) -> anyhow::Error {
     let is_unreached = |cause: &(dyn std::error::Error + 'static)| {
-        matches!(cause.downcast_ref::<ClientError>(), Some(ClientError::Call(_)))
-            && cause.to_string().contains(DEFAULT_NAMES)
+        let asked = cause.downcast_ref::<OperatorError>().and_then(OperatorError::client);
+        asked.is_some_and(|error| matches!(error, ClientError::Call(_)) && error.to_string().contains(DEFAULT_NAMES))
     };
     if error.chain().any(is_unreached) {
         return error.context(format!(

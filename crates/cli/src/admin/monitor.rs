@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
+use operator::monitor::{Behind, Failing};
 
 use super::output::{Cell, Table};
-use super::progress::{consume_stats, groups, running_info};
 use super::session::Session;
 
 /// As mqadmin: once a minute.
@@ -21,9 +21,9 @@ impl StartMonitoring {
     pub async fn run(&self, session: &Session) -> Result<()> {
         // Ends with an interrupt, or when nobody reads on.
         loop {
-            let started = session.clock.elapsed();
+            let started = session.operator.elapsed();
             round(session).await?;
-            if !session.again_after(EVERY.saturating_sub(session.clock.elapsed().saturating_sub(started))).await? {
+            if !session.again_after(EVERY.saturating_sub(session.operator.elapsed().saturating_sub(started))).await? {
                 return Ok(());
             }
         }
@@ -34,38 +34,16 @@ impl StartMonitoring {
 async fn round(session: &Session) -> Result<()> {
     let mut behind = Table::new(["Group", "Topic", "Diff", "Diff Max Queue", "Last Consumed"]);
     let mut failing = Table::new(["Group", "ClientId", "Topic", "Failed In Hour"]);
-    for group in &groups(session).await? {
-        // A group that cannot be asked now is looked at again in the next round.
-        let Ok(stats) = consume_stats(session, group, None, None).await else { continue };
-        let mut topics: Vec<&str> = stats.offset_table.keys().map(|queue| queue.topic.as_str()).collect();
-        topics.sort_unstable();
-        topics.dedup();
-        for topic in topics {
-            let queues = stats.offset_table.iter().filter(|(queue, _)| queue.topic == topic);
-            let diffs =
-                queues.map(|(_, offset)| (offset.broker_offset - offset.consumer_offset, offset.last_timestamp));
-            let (mut sum, mut max, mut oldest) = (0, 0, i64::MAX);
-            for (diff, at) in diffs {
-                sum += diff;
-                max = max.max(diff);
-                oldest = if diff > 0 && at > 0 { oldest.min(at) } else { oldest };
-            }
-            if max >= BEHIND {
-                let oldest = if oldest == i64::MAX { 0 } else { oldest };
-                behind.row([group.into(), topic.into(), sum.into(), max.into(), Cell::time(oldest)]);
-            }
-        }
-        let Ok(members) = session.consumers(group, None).await else { continue };
-        for member in members.connection_set {
-            let Ok(info) = running_info(session, group, &member.client_id, false).await else { continue };
-            for (topic, status) in info.status_table.iter().filter(|(_, status)| status.consume_failed_msgs > 0) {
-                let (client, failed) = (&member.client_id, status.consume_failed_msgs);
-                failing.row([group.into(), client.into(), topic.into(), failed.into()]);
-            }
-        }
+    let look = session.operator.look(BEHIND).await?;
+    session.say_physical(&look.by_physical_queue)?;
+    for Behind { group, topic, sum, max, oldest } in look.behind {
+        behind.row([group.into(), topic.into(), sum.into(), max.into(), Cell::time(oldest)]);
+    }
+    for Failing { group, client_id, topic, in_hour } in look.failing {
+        failing.row([group.into(), client_id.into(), topic.into(), in_hour.into()]);
     }
     if behind.len() == 0 && failing.len() == 0 {
-        session.out.say(format!("{} all groups keep up", super::time::to_seconds(session.now())))?;
+        session.out.say(format!("{} all groups keep up", super::time::to_seconds(session.operator.now())))?;
     }
     if behind.len() > 0 {
         session.out.table("behind", &behind)?;

@@ -1,14 +1,11 @@
 //! The units of a consume queue.
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::Args;
-use protocol::body::QueryConsumeQueueReply;
-use protocol::code::request;
-use protocol::fastjson;
-use protocol::request::QueryConsumeQueue;
+use operator::queue::Units;
 
 use super::output::{Facts, Table};
-use super::session::{Session, masters};
+use super::session::Session;
 
 #[derive(Debug, Args)]
 pub struct QueryCq {
@@ -34,29 +31,14 @@ pub struct QueryCq {
 
 impl QueryCq {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let topic = self.topic.trim();
-        let address = match &self.broker {
-            Some(address) => address.trim().to_owned(),
-            None => {
-                let route = session.route(topic).await?;
-                let first = masters(&route).next().map(|(_, address)| address.to_owned());
-                first.with_context(|| format!("topic {topic} has no master at the moment"))?
-            }
-        };
-        let fields = QueryConsumeQueue {
-            topic: Some(topic),
+        let units = Units {
+            topic: self.topic.trim(),
             queue_id: self.queue,
             index: self.index,
             count: self.count,
-            consumer_group: self.consumer.as_deref().map(str::trim),
+            group: self.consumer.as_deref().map(str::trim),
         };
-        let response = session.admin.tell(&address, request::QUERY_CONSUME_QUEUE, &fields).await?;
-        if response.body.is_empty() {
-            // An index that the queue does not have is a success whose remark says so.
-            bail!("{}", response.remark.unwrap_or_else(|| "the broker's answer is empty".to_owned()));
-        }
-        let found: QueryConsumeQueueReply =
-            fastjson::from_slice(&response.body).context("the broker's answer is not readable")?;
+        let found = session.operator.units(self.broker.as_deref().map(str::trim), &units).await?;
         if let Some(subscription) = &found.subscription_data {
             session.out.note("Subscription data:")?;
             session.out.value("subscriptionData", subscription)?;

@@ -4,10 +4,6 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use protocol::body::MASTER_ID;
-use protocol::code::request;
-use protocol::request::{CheckRocksdbCqWriteProgress as Check, ExportRocksdbConfig};
-use serde::Deserialize;
 
 use super::output::Table;
 use super::session::Session;
@@ -32,24 +28,13 @@ pub struct CheckRocksdbCqWriteProgress {
     check_from: Option<i64>,
 }
 
-/// The answer to 354.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct CheckResult {
-    /// 0 agree, 1 not, 2 under way, 3 failed.
-    check_status: i32,
-    check_result: Option<String>,
-}
-
 impl CheckRocksdbCqWriteProgress {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        let from = self.check_from.unwrap_or_else(|| session.now() - MONTH_MS);
+        let from = self.check_from.unwrap_or_else(|| session.operator.now() - MONTH_MS);
         let mut table = Table::new(["Broker Name", "Status", "Result"]);
-        for broker in session.brokers(self.cluster.trim()).await?.iter().filter(|broker| broker.id == MASTER_ID) {
+        for broker in session.operator.masters_of_cluster(self.cluster.trim()).await? {
             let topic = self.topic.as_deref().unwrap_or_default().trim();
-            let fields = Check { topic, check_store_time: from };
-            let code = request::CHECK_ROCKSDB_CQ_WRITE_PROGRESS;
-            let result: CheckResult = session.admin.ask(&broker.address, code, &fields).await?;
+            let result = session.operator.check_rocksdb_queues(&broker.address, topic, from).await?;
             let status = match result.check_status {
                 0 => "OK",
                 1 => "DIFFERENT",
@@ -127,15 +112,14 @@ impl RocksDbConfigToJson {
         };
         let addresses = match (&self.cluster, &self.broker_addr) {
             (Some(cluster), _) => {
-                let brokers = session.brokers(cluster.trim()).await?.into_iter();
-                brokers.filter(|broker| broker.id == MASTER_ID).map(|broker| broker.address).collect()
+                let masters = session.operator.masters_of_cluster(cluster.trim()).await?.into_iter();
+                masters.map(|broker| broker.address).collect()
             }
             (None, Some(address)) => vec![address.trim().to_owned()],
             (None, None) => bail!("which brokers: -c CLUSTER or -b HOST:PORT"),
         };
         for address in addresses {
-            let fields = ExportRocksdbConfig { config_type: &types };
-            session.admin.tell(&address, request::EXPORT_ROCKSDB_CONFIG_TO_JSON, &fields).await?;
+            session.operator.export_rocksdb(&address, &types).await?;
             session.out.say(format!("export {types} in {address} success."))?;
         }
         Ok(())

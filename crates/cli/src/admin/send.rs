@@ -1,18 +1,12 @@
 //! Sending a message.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
-use client::{Message, SendResult, SendStatus};
-use protocol::body::MessageQueue;
-use protocol::names::TRACE_TOPIC;
+use client::{Message, SendStatus};
 
 use super::output::Table;
 use super::session::Session;
-use super::trace::published;
 use super::truth;
-
-/// The group that a message is sent as.
-const GROUP: &str = "TOOLS_PRODUCER";
 
 #[derive(Debug, Args)]
 pub struct SendMessage {
@@ -41,7 +35,6 @@ pub struct SendMessage {
 
 impl SendMessage {
     pub async fn run(&self, session: &Session) -> Result<()> {
-        session.need_names()?;
         let topic = self.topic.trim();
         let mut message = Message::new(topic, self.body.clone());
         if let Some(key) = &self.key {
@@ -50,20 +43,8 @@ impl SendMessage {
         if let Some(tag) = &self.tags {
             message = message.tag(tag.trim());
         }
-        let producer = session.client.producer(GROUP);
-        let (began, started) = (session.now(), session.clock.elapsed());
-        let sent = match &self.broker {
-            None => producer.send(message.clone()).await?,
-            Some(broker) => producer.send_to(&self.queue(session, broker.trim()).await?, message.clone()).await?,
-        };
-        let cost = session.clock.elapsed().saturating_sub(started);
-
-        if self.msg_trace_enable == Some(true) {
-            let host = session.client.id().split('@').next().unwrap_or_default();
-            let body = published(GROUP, &message, &sent, began, cost, host);
-            let trace = Message::new(TRACE_TOPIC, body).key(trace_keys(&sent, self.key.as_deref()));
-            producer.send(trace).await.context("the message is sent, but its trace is not")?;
-        }
+        let broker = self.broker.as_deref().map(|broker| (broker.trim(), self.qid));
+        let sent = session.operator.send(&message, broker, self.msg_trace_enable == Some(true)).await?;
         let mut table = Table::new(["Broker Name", "QID", "Send Result", "MsgId", "Queue Offset"]);
         table.row([
             (&sent.broker_name).into(),
@@ -73,29 +54,9 @@ impl SendMessage {
             sent.queue_offset.into(),
         ]);
         session.out.table("sent", &table)?;
-        session.client.stop().await;
+        session.operator.stop().await;
         Ok(())
     }
-
-    /// The queue that is asked for, or the first one of the broker.
-    async fn queue(&self, session: &Session, broker: &str) -> Result<MessageQueue> {
-        let route = session.client.route(self.topic.trim()).await?;
-        // A queue of a static topic is found by the broker that leads it, and by the name that stands for all of them.
-        let is_there = |queue: &&MessageQueue| queue.broker_name == broker || route.broker_of(queue) == Some(broker);
-        let mut queues = route.writable.iter().filter(is_there);
-        let found = match self.qid {
-            Some(queue_id) => queues.find(|queue| queue.queue_id == queue_id),
-            None => queues.next(),
-        };
-        found
-            .cloned()
-            .with_context(|| format!("broker {broker} has no such queue of topic {} to write", self.topic.trim()))
-    }
-}
-
-/// A trace is found by the id of its message and by its keys.
-fn trace_keys(sent: &SendResult, keys: Option<&str>) -> String {
-    [Some(sent.message_id.as_str()), keys.map(str::trim)].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// RocketMQ's name of what a broker did with a message.

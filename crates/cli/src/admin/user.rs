@@ -2,12 +2,7 @@
 
 use anyhow::{Context, Result};
 use clap::Args;
-use client::ClientError;
 use protocol::body::UserInfo;
-use protocol::code::request;
-use protocol::request::{
-    CreateUser as Create, DeleteUser as Delete, GetUser as Get, ListUsers as List, UpdateUser as Update,
-};
 
 use super::output::Table;
 use super::session::Session;
@@ -38,23 +33,11 @@ impl CreateUser {
             user_status: None,
         };
         for address in session.replicas(&self.target).await? {
-            create(session, &address, &user).await?;
+            session.operator.create_user(&address, &user).await?;
             session.out.say(format!("create user to {address} success."))?;
         }
         Ok(())
     }
-}
-
-async fn create(session: &Session, address: &str, user: &UserInfo) -> Result<(), ClientError> {
-    let fields = Create { username: user.username.as_deref().unwrap_or_default() };
-    session.admin.tell_json(address, request::AUTH_CREATE_USER, &fields, user).await?;
-    Ok(())
-}
-
-async fn update(session: &Session, address: &str, user: &UserInfo) -> Result<(), ClientError> {
-    let fields = Update { username: user.username.as_deref().unwrap_or_default() };
-    session.admin.tell_json(address, request::AUTH_UPDATE_USER, &fields, user).await?;
-    Ok(())
 }
 
 #[derive(Debug, Args)]
@@ -86,7 +69,7 @@ impl UpdateUser {
             user_status: self.user_status.clone(),
         };
         for address in session.replicas(&self.target).await? {
-            update(session, &address, &user).await?;
+            session.operator.update_user(&address, &user).await?;
             session.out.say(format!("update user to {address} success."))?;
         }
         Ok(())
@@ -105,8 +88,7 @@ pub struct DeleteUser {
 impl DeleteUser {
     pub async fn run(&self, session: &Session) -> Result<()> {
         for address in session.replicas(&self.target).await? {
-            let fields = Delete { username: self.username.trim() };
-            session.admin.tell(&address, request::AUTH_DELETE_USER, &fields).await?;
+            session.operator.delete_user(&address, self.username.trim()).await?;
             session.out.say(format!("delete user to {address} success."))?;
         }
         Ok(())
@@ -126,23 +108,6 @@ fn table<'a>(users: impl IntoIterator<Item = &'a UserInfo>) -> Table {
     table
 }
 
-/// One user of a broker; none is an answer without a body.
-async fn get(session: &Session, address: &str, username: &str) -> Result<Option<UserInfo>> {
-    let response = session.admin.tell(address, request::AUTH_GET_USER, &Get { username }).await?;
-    if response.body.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(client::admin::read(&response)?))
-}
-
-async fn list(session: &Session, address: &str, filter: Option<&str>) -> Result<Vec<UserInfo>> {
-    let response = session.admin.tell(address, request::AUTH_LIST_USER, &List { filter }).await?;
-    if response.body.is_empty() {
-        return Ok(Vec::new());
-    }
-    Ok(client::admin::read(&response)?)
-}
-
 #[derive(Debug, Args)]
 pub struct GetUser {
     #[command(flatten)]
@@ -157,7 +122,7 @@ impl GetUser {
         let name = self.username.as_deref().context("which user: -u NAME")?.trim();
         let mut found = None;
         for address in session.masters(&self.target).await? {
-            found = get(session, &address, name).await?;
+            found = session.operator.user(&address, name).await?;
             if found.is_some() {
                 break;
             }
@@ -181,7 +146,7 @@ impl ListUser {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let mut users = Vec::new();
         for address in session.masters(&self.target).await? {
-            users.extend(list(session, &address, self.filter.as_deref().map(str::trim)).await?);
+            users.extend(session.operator.users(&address, self.filter.as_deref().map(str::trim)).await?);
         }
         users.sort_by(|a, b| a.username.cmp(&b.username));
         users.dedup();
@@ -208,22 +173,15 @@ impl CopyUser {
     pub async fn run(&self, session: &Session) -> Result<()> {
         let (from, to) = (self.from_broker.trim(), self.to_broker.trim());
         let users = match &self.usernames {
-            None => list(session, from, None).await?,
+            None => session.operator.users(from, None).await?,
             Some(names) => {
-                let mut users = Vec::new();
-                for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-                    let user = get(session, from, name).await?;
-                    users.push(user.with_context(|| format!("{from} has no user {name}"))?);
-                }
-                users
+                let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+                session.operator.users_named(from, &names).await?
             }
         };
         for user in &users {
             let name = user.username.as_deref().unwrap_or_default();
-            match get(session, to, name).await? {
-                None => create(session, to, user).await?,
-                Some(_) => update(session, to, user).await?,
-            }
+            session.operator.put_user(to, user).await?;
             session.out.say(format!("copy user of {name} from {from} to {to} success."))?;
         }
         Ok(())

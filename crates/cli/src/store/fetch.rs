@@ -11,22 +11,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use client::ClientError;
 use disk::RealDisk;
 use env::{counted, say, sentence};
-use protocol::body::TopicStatsTable;
-use protocol::code::{ResponseCode, request};
-use protocol::request::GetTopicStats;
+use operator::configuration::{Server, Settings};
+use operator::{Operator, OperatorError};
+use protocol::code::ResponseCode;
 use serde_json::{Value, json};
 use store::{RocksDbKind, rocksdb_in};
 
 use super::Place;
 use super::fetched::{FILES, Fetched, put_in_place, text};
-use crate::admin::configuration::{Settings, broker_settings};
 use crate::admin::credentials::credentials;
-use crate::admin::output::Output;
-use crate::admin::pieces;
-use crate::admin::session::Session;
 
 /// The kind of queues that are in files always, as a topic's attribute `queue.type` has it.
 const BATCH_QUEUES: &str = "BatchCQ";
@@ -85,15 +80,12 @@ pub struct FetchArgs {
 pub fn run(args: &FetchArgs, root: &Path) -> Result<()> {
     let credentials = credentials(args.credentials.as_deref(), std::env::var_os("ROCKETMQ_HOME"))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let session = Session::start("", credentials, Output::new(false));
-        fetch(args, &session, root).await
-    })
+    runtime.block_on(async { fetch(args, &Operator::start("", credentials), root).await })
 }
 
-async fn fetch(args: &FetchArgs, session: &Session, root: &Path) -> Result<()> {
+async fn fetch(args: &FetchArgs, operator: &Operator, root: &Path) -> Result<()> {
     let address = args.broker.trim();
-    let settings = broker_settings(session, address).await.with_context(|| format!("cannot ask {address}"))?;
+    let settings = operator.settings(Server::Broker, address).await.with_context(|| format!("cannot ask {address}"))?;
     let says = |key: &str| settings.get(key).map_or("", String::as_str);
     let is_on = |key: &str| says(key).eq_ignore_ascii_case("true");
     let has_rocksdb = says("storeType").contains("RocksDB") || says("configManagerVersion").eq_ignore_ascii_case("v2");
@@ -117,16 +109,16 @@ async fn fetch(args: &FetchArgs, session: &Session, root: &Path) -> Result<()> {
         );
     }
     if args.popped {
-        bring_back(args, session, address, &settings).await?;
+        bring_back(args, operator, address, &settings).await?;
     }
     // As far as it is on this machine.
     let databases = rocksdb_in(&RealDisk, root, &root.join("consumequeue")).unwrap_or_default();
     let is_written = has_rocksdb || args.force;
     // Those of a run before stay as they are: what was there before that is the one to keep.
     let is_first = !Fetched::path(root).exists();
-    let last = look(session, address).await?;
-    let queues = numbers(session, address, &last).await?;
-    let mut fetched = Fetched { broker: address.to_owned(), at: session.now(), has_popped: args.popped, queues };
+    let last = look(operator, address).await?;
+    let queues = numbers(operator, address, &last).await?;
+    let mut fetched = Fetched { broker: address.to_owned(), at: operator.now(), has_popped: args.popped, queues };
     if is_written {
         write(root, &last, is_first)?;
         for (name, value) in FILES.iter().zip(&last.tables) {
@@ -138,7 +130,7 @@ async fn fetch(args: &FetchArgs, session: &Session, root: &Path) -> Result<()> {
     say!("{}: numbers of {}", Fetched::path(root).display(), counted(count, "queue"))?;
     if is_written && args.until_stopped {
         say!("fetching every second; stop the broker now (mqshutdown broker)")?;
-        follow(session, address, root, last, &mut fetched).await?;
+        follow(operator, address, root, last, &mut fetched).await?;
         note(root, &fetched)?;
         say!("{address} answers no more; topics, groups and offsets are as of {}", super::time(fetched.at))?;
     } else if is_written {
@@ -169,7 +161,7 @@ fn next_command(config: Option<&Path>, root: &Path, has_queues: bool) -> String 
 }
 
 /// Has the broker put popped messages that are not acknowledged back into its log.
-async fn bring_back(args: &FetchArgs, session: &Session, address: &str, settings: &Settings) -> Result<()> {
+async fn bring_back(args: &FetchArgs, operator: &Operator, address: &str, settings: &Settings) -> Result<()> {
     let is_on = |key: &str| settings.get(key).is_some_and(|value| value.eq_ignore_ascii_case("true"));
     if !is_on("popConsumerKVServiceInit") && !args.force {
         // Such a broker says that it has done it.
@@ -183,8 +175,8 @@ async fn bring_back(args: &FetchArgs, session: &Session, address: &str, settings
         say!("the broker may keep pops in memory for {stay} ms (enablePopBufferMerge): waiting for that")?;
         tokio::time::sleep(Duration::from_millis(stay) + POP_BUFFER_AFTER).await;
     }
-    let admin = session.admin.within(PATIENCE_FOR_POPPED);
-    admin.tell(address, request::POP_ROLLBACK, &()).await.context("the broker does not bring popped messages back")?;
+    let operator = operator.within(PATIENCE_FOR_POPPED);
+    operator.roll_back_pops(address).await.context("the broker does not bring popped messages back")?;
     say!("the broker has brought popped messages that are not acknowledged back into its log")?;
     Ok(())
 }
@@ -195,16 +187,15 @@ struct Seen {
     tables: [Value; FILES.len()],
 }
 
-async fn look(session: &Session, address: &str) -> Result<Seen> {
-    let admin = &session.admin.within(PATIENCE);
-    let (version, topics) = pieces::topics::<Value>(admin, address).await.context("cannot fetch topics")?;
+async fn look(operator: &Operator, address: &str) -> Result<Seen> {
+    let operator = operator.within(PATIENCE);
+    let (version, topics) = operator.topics_at::<Value>(address).await.context("cannot fetch topics")?;
     if topics.is_empty() {
         // Each broker has some of its own.
         bail!("{address} says that it has no topics");
     }
-    let groups = pieces::groups::<Value>(admin, address).await.context("cannot fetch groups")?;
-    let offsets: Value =
-        admin.ask(address, request::GET_ALL_CONSUMER_OFFSET, &()).await.context("cannot fetch offsets")?;
+    let groups = operator.groups_at::<Value>(address).await.context("cannot fetch groups")?;
+    let offsets = operator.all_offsets(address).await.context("cannot fetch offsets")?;
     let of_offsets = |name: &str| offsets.get(name).cloned().unwrap_or_else(|| json!({}));
     let tables = [
         json!({ "dataVersion": version, "topicConfigTable": topics }),
@@ -214,19 +205,18 @@ async fn look(session: &Session, address: &str) -> Result<Seen> {
         // What is pulled and not committed comes again, and has no place in another broker's memory.
         json!({ "dataVersion": of_offsets("dataVersion"), "offsetTable": of_offsets("offsetTable") }),
     ];
-    Ok(Seen { at: session.now(), tables })
+    Ok(Seen { at: operator.now(), tables })
 }
 
 /// How far the queues of all topics have come.
-async fn numbers(session: &Session, address: &str, seen: &Seen) -> Result<BTreeMap<String, BTreeMap<u32, u64>>> {
+async fn numbers(operator: &Operator, address: &str, seen: &Seen) -> Result<BTreeMap<String, BTreeMap<u32, u64>>> {
     let mut numbers = BTreeMap::new();
     let [topics, _, _] = &seen.tables;
     for (topic, config) in topics.get("topicConfigTable").and_then(Value::as_object).into_iter().flatten() {
         if config.pointer("/attributes/queue.type").and_then(Value::as_str) == Some(BATCH_QUEUES) {
             continue;
         }
-        let fields = GetTopicStats { topic };
-        let table: TopicStatsTable = match session.admin.ask(address, request::GET_TOPIC_STATS_INFO, &fields).await {
+        let table = match operator.topic_stats_at(address, topic).await {
             Ok(table) => table,
             // Gone since. Whatever else it says, queues would lack their numbers.
             Err(error) if error.code() == Some(ResponseCode::TopicNotExist as i32) => continue,
@@ -246,13 +236,13 @@ async fn numbers(session: &Session, address: &str, seen: &Seen) -> Result<BTreeM
 }
 
 /// Fetches again until the broker stops. What was learned last is in `fetched` then.
-async fn follow(session: &Session, address: &str, root: &Path, first: Seen, fetched: &mut Fetched) -> Result<()> {
+async fn follow(operator: &Operator, address: &str, root: &Path, first: Seen, fetched: &mut Fetched) -> Result<()> {
     let (mut last, mut failures, mut has_complained) = (first, 0, false);
     let mut numbers_at = Instant::now() + NUMBERS_PAUSE;
     // Ends when the broker does; whoever waits sees it.
     while failures < FAILURES_MAX {
         tokio::time::sleep(PAUSE).await;
-        let looked = match look(session, address).await {
+        let looked = match look(operator, address).await {
             Ok(seen) => {
                 if seen.tables != last.tables {
                     write(root, &seen, false)?;
@@ -261,7 +251,7 @@ async fn follow(session: &Session, address: &str, root: &Path, first: Seen, fetc
                 last = seen;
                 // The broker answers no more when all is over, so this is done on the way.
                 let is_due = Instant::now() >= numbers_at;
-                if is_due { numbers(session, address, &last).await.map(Some) } else { Ok(None) }
+                if is_due { numbers(operator, address, &last).await.map(Some) } else { Ok(None) }
             }
             Err(error) => Err(error),
         };
@@ -289,7 +279,7 @@ async fn follow(session: &Session, address: &str, root: &Path, first: Seen, fetc
 
 /// Whether the broker has answered, if not what was asked for: then it has not stopped.
 fn is_answer(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<ClientError>().is_none_or(|error| error.code().is_some())
+    error.downcast_ref::<OperatorError>().and_then(OperatorError::client).is_none_or(|error| error.code().is_some())
 }
 
 fn write(root: &Path, seen: &Seen, keeps: bool) -> Result<()> {
@@ -312,16 +302,21 @@ fn entries(value: &Value) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use client::ClientError;
+
     use super::*;
 
     #[test]
     fn a_broker_that_refuses_has_not_stopped() {
-        let refused = |code| ClientError::Refused { address: "b:1".to_owned(), code, remark: String::new() };
+        let refused = |code| {
+            let refused = ClientError::Refused { address: "b:1".to_owned(), code, remark: String::new() };
+            OperatorError::from(refused)
+        };
         for code in [1, 2, 16, 17] {
             let error = Err::<(), _>(refused(code)).context("cannot fetch topics").context("again").unwrap_err();
             assert!(is_answer(&error), "{error:#}");
         }
-        let gone = ClientError::NoAddress { broker: "b".to_owned() };
+        let gone = OperatorError::from(ClientError::NoAddress { broker: "b".to_owned() });
         assert!(!is_answer(&Err::<(), _>(gone).context("cannot fetch topics").unwrap_err()));
     }
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use client::Admin;
-use protocol::body::{BrokerConsumeStats, KvTable, TopicConfigTable, TopicStatsTable};
-use protocol::code::request;
+use operator::Operator;
 use protocol::names::{is_dlq_topic, is_retry_topic, is_system_topic};
-use protocol::request::{GetAllTopicConfig, GetBrokerConsumeStats, GetTopicStats};
 use serde::Serialize;
+use serde::de::IgnoredAny;
+
+use crate::patient::PATIENCE;
 
 /// Between two looks at queues and groups: they cost a broker with many of them more than the rest.
 const QUEUES_EVERY: Duration = Duration::from_secs(2);
@@ -88,7 +88,7 @@ pub struct QueueRates {
 
 /// Asks one broker.
 pub struct Questions {
-    admin: Admin,
+    operator: Operator,
     server: String,
     queues: Option<Queues>,
     moved: Vec<QueueRates>,
@@ -96,17 +96,13 @@ pub struct Questions {
 
 impl Questions {
     /// To the broker at `server`.
-    pub fn to(admin: Admin, server: String) -> Questions {
-        Questions { admin, server, queues: None, moved: Vec::new() }
+    pub fn to(operator: Operator, server: String) -> Questions {
+        Questions { operator, server, queues: None, moved: Vec::new() }
     }
 
     /// Asks for everything; or says why there is no answer.
     pub async fn ask(&mut self, at: Duration) -> Result<Told, String> {
-        let table: KvTable = self
-            .admin
-            .ask(&self.server, request::GET_BROKER_RUNTIME_INFO, &())
-            .await
-            .map_err(|error| error.to_string())?;
+        let figures = self.operator.runtime_info(&self.server).await.map_err(|error| error.to_string())?;
         let is_time = self.queues.as_ref().is_none_or(|last| at.saturating_sub(last.at) >= QUEUES_EVERY);
         if is_time && let Ok(queues) = self.look_at_queues(at).await {
             if let Some(before) = &self.queues {
@@ -114,31 +110,23 @@ impl Questions {
             }
             self.queues = Some(queues);
         }
-        Ok(Told { at, figures: table.table, queues: self.queues.clone(), moved: self.moved.clone() })
+        Ok(Told { at, figures, queues: self.queues.clone(), moved: self.moved.clone() })
     }
 
-    async fn look_at_queues(&self, at: Duration) -> Result<Queues, client::ClientError> {
+    async fn look_at_queues(&self, at: Duration) -> operator::Result<Queues> {
         let mut queues = Queues { at, ..Queues::default() };
-        let fields = GetAllTopicConfig { topic_seq: None, data_version: None, max_topic_num: None };
-        let topics: TopicConfigTable = self.admin.ask(&self.server, request::GET_ALL_TOPIC_CONFIG, &fields).await?;
+        let (_, topics) = self.operator.topics_at::<IgnoredAny>(&self.server).await?;
         let is_users = |topic: &&String| !is_system_topic(topic) && !is_retry_topic(topic) && !is_dlq_topic(topic);
-        let users: Vec<&String> = topics.topic_config_table.keys().filter(is_users).collect();
+        let users: Vec<&String> = topics.keys().filter(is_users).collect();
         queues.is_cut = users.len() > TOPICS_MAX;
         for topic in users.into_iter().take(TOPICS_MAX) {
-            let fields = GetTopicStats { topic };
             // A topic may go meanwhile, and one that was never sent to has nothing to tell.
-            let Ok(stats) =
-                self.admin.ask::<TopicStatsTable>(&self.server, request::GET_TOPIC_STATS_INFO, &fields).await
-            else {
-                continue;
-            };
+            let Ok(stats) = self.operator.topic_stats_at(&self.server, topic).await else { continue };
             for (queue, offsets) in stats.offset_table.iter() {
                 queues.ends.insert((queue.topic.clone(), queue.queue_id), offsets.max_offset);
             }
         }
-        let fields = GetBrokerConsumeStats { is_order: false };
-        let groups: BrokerConsumeStats =
-            self.admin.ask(&self.server, request::GET_BROKER_CONSUME_STATS, &fields).await?;
+        let groups = self.operator.broker_consume_stats(&self.server, false, PATIENCE).await?;
         queues.backlog = groups.total_diff;
         for stats in groups.consume_stats_list.iter().flat_map(BTreeMap::values).flatten() {
             for (queue, offset) in stats.offset_table.iter() {

@@ -10,8 +10,9 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use clap::Args;
-use client::{Client, ClientConfig};
+use client::ClientConfig;
 use env::Stdout;
+use operator::Operator;
 use serde::Serialize;
 
 use super::patient::{PATIENCE, Patient};
@@ -61,8 +62,8 @@ pub fn run(patient: &Patient, args: &WatchArgs, is_json: bool) -> io::Result<()>
     let place = patient.place().display().to_string();
     patient.wait_for(async {
         let config = ClientConfig { timeout: PATIENCE, clock: patient.clock.clone(), ..ClientConfig::new("") };
-        let client = Client::start(config);
-        let mut questions = Questions::to(client.admin(), server.clone());
+        let operator = Operator::with(config);
+        let mut questions = Questions::to(operator.clone(), server.clone());
         let mut before = Counters::read(patient, device.as_deref(), process.as_ref().ok().copied());
         let mut broker_before = questions.ask(before.at).await;
         let began = before.at;
@@ -103,7 +104,7 @@ pub fn run(patient: &Patient, args: &WatchArgs, is_json: bool) -> io::Result<()>
                     || Stdout::is_closed();
             (before, broker_before) = (now, broker_now);
             if is_over {
-                client.stop().await;
+                operator.stop().await;
                 return Ok(());
             }
         }

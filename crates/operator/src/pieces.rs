@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail};
-use client::Admin;
 use protocol::body::DataVersion;
 use protocol::code::request;
 use protocol::request::{GetAllGroups, GetAllGroupsReply, GetAllTopicConfig, GetAllTopicConfigReply};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+
+use crate::error::{OperatorError, Result, ensure};
+use crate::handle::Operator;
 
 /// How often a table that changes while it is told in pieces is begun again.
 const BEGINNINGS_MAX: usize = 10;
@@ -51,31 +52,33 @@ struct GroupPiece<V> {
     subscription_group_table: BTreeMap<String, V>,
 }
 
-/// All topics of a broker, and their version.
-pub async fn topics<V: DeserializeOwned>(admin: &Admin, address: &str) -> Result<(DataVersion, BTreeMap<String, V>)> {
-    in_pieces("topics", async |known, data_version| {
-        let fields = GetAllTopicConfig { topic_seq: Some(known), data_version, max_topic_num: None };
-        let response = admin.tell(address, request::GET_ALL_TOPIC_CONFIG, &fields).await?;
-        let total = GetAllTopicConfigReply::decode(&response.fields.as_fields())?.total_topic_num;
-        let part: TopicPiece<V> = client::admin::read(&response)?;
-        Ok(Piece { version: part.data_version, total, table: part.topic_config_table })
-    })
-    .await
-}
+impl Operator {
+    /// All topics of a broker, and their version.
+    pub async fn topics_at<V: DeserializeOwned>(&self, address: &str) -> Result<(DataVersion, BTreeMap<String, V>)> {
+        in_pieces("topics", async |known, data_version| {
+            let fields = GetAllTopicConfig { topic_seq: Some(known), data_version, max_topic_num: None };
+            let response = self.admin.tell(address, request::GET_ALL_TOPIC_CONFIG, &fields).await?;
+            let total = GetAllTopicConfigReply::decode(&response.fields.as_fields())?.total_topic_num;
+            let part: TopicPiece<V> = client::admin::read(&response)?;
+            Ok(Piece { version: part.data_version, total, table: part.topic_config_table })
+        })
+        .await
+    }
 
-/// All groups of a broker.
-pub async fn groups<V: DeserializeOwned>(admin: &Admin, address: &str) -> Result<Groups<V>> {
-    let mut forbidden = BTreeMap::new();
-    let (version, table) = in_pieces("groups", async |known, data_version| {
-        let fields = GetAllGroups { group_seq: Some(known), data_version, max_group_num: None };
-        let response = admin.tell(address, request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG, &fields).await?;
-        let total = GetAllGroupsReply::decode(&response.fields.as_fields())?.total_group_num;
-        let part: GroupPiece<V> = client::admin::read(&response)?;
-        forbidden.extend(part.forbidden_table);
-        Ok(Piece { version: part.data_version, total, table: part.subscription_group_table })
-    })
-    .await?;
-    Ok(Groups { version, table, forbidden })
+    /// All groups of a broker.
+    pub async fn groups_at<V: DeserializeOwned>(&self, address: &str) -> Result<Groups<V>> {
+        let mut forbidden = BTreeMap::new();
+        let (version, table) = in_pieces("groups", async |known, data_version| {
+            let fields = GetAllGroups { group_seq: Some(known), data_version, max_group_num: None };
+            let response = self.admin.tell(address, request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG, &fields).await?;
+            let total = GetAllGroupsReply::decode(&response.fields.as_fields())?.total_group_num;
+            let part: GroupPiece<V> = client::admin::read(&response)?;
+            forbidden.extend(part.forbidden_table);
+            Ok(Piece { version: part.data_version, total, table: part.subscription_group_table })
+        })
+        .await?;
+        Ok(Groups { version, table, forbidden })
+    }
 }
 
 /// Asks until all is told. `ask` gets how many are known, and the version that they had: a broker that hears none, or another one than
@@ -87,14 +90,13 @@ async fn in_pieces<V>(
     let mut begun = 1;
     let (mut all, mut version) = (BTreeMap::new(), None);
     loop {
-        let known = i32::try_from(all.len()).with_context(|| format!("more {what} than a request can count"))?;
+        let known = i32::try_from(all.len())
+            .map_err(|_| OperatorError::Unfit(format!("more {what} than a request can count")))?;
         let text = version.map(|version| serde_json::to_string::<DataVersion>(&version)).transpose()?;
         let piece = ask(known, text.as_deref()).await?;
         if version.is_some_and(|version| version != piece.version) {
             begun += 1;
-            if begun > BEGINNINGS_MAX {
-                bail!("the {what} of the broker change too often to be read");
-            }
+            ensure!(begun <= BEGINNINGS_MAX, Unfit, "the {what} of the broker change too often to be read");
             (all, version) = (BTreeMap::new(), None);
             continue;
         }
@@ -103,9 +105,8 @@ async fn in_pieces<V>(
         match piece.total {
             Some(total) if all.len() < total.max(0) as usize => {
                 // Without this a broker that repeats itself would be asked for ever.
-                if all.len() <= known as usize {
-                    bail!("the broker says that it has {total} {what}, and tells {known}");
-                }
+                let is_more = all.len() > known as usize;
+                ensure!(is_more, Unfit, "the broker says that it has {total} {what}, and tells {known}");
             }
             Some(_) | None => return Ok((piece.version, all)),
         }

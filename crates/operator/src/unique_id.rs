@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Zoned};
 use protocol::message_id::parse_unique_id;
 
-/// The id counts from the beginning of the producer's month, in his zone, which may be this far from ours.
+/// The id counts from the beginning of the producer's month, in its zone, which may be this far from ours.
 const ZONES_APART_MS: i64 = 27 * 3_600_000;
 
 /// Where and when an id was made.

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, Result, bail, ensure};
 use protocol::body::{
     ConsumeOffset, ConsumeStats, LogicQueueMappingItem, MessageQueue, TopicConfig, TopicConfigAndQueueMapping,
     TopicOffset, TopicQueueMappingDetail, TopicRemappingDetail, TopicStatsTable,
 };
 use protocol::names::{GLOBAL_SCOPE, logical_broker};
+
+use crate::error::{OperatorError, Result, ensure};
 
 /// A queue that moves goes on at a multiple of this, so that its offsets never meet those of its last place.
 const BLOCK: i64 = 10_000;
@@ -27,14 +28,14 @@ pub fn grown(
     let epoch = now.max(old_epoch + 1000);
     let known = leaders(&brokers)?;
     let count = i32::try_from(known.len()).unwrap_or(i32::MAX);
-    ensure!(total > count, "the topic has {count} queues, and a static topic only grows");
+    ensure!(total > count, Invalid, "the topic has {count} queues, and a static topic only grows");
     let mut load: BTreeMap<String, usize> = targets.iter().map(|broker| (broker.clone(), 0)).collect();
     for items in known.values() {
         let leader = items.last().map(|item| item.bname.clone()).unwrap_or_default();
         *load.entry(leader).or_default() += 1;
     }
     for id in (0..total).filter(|id| !known.contains_key(id)) {
-        let least = load.iter_mut().min_by_key(|(_, count)| **count).context("no broker is named")?;
+        let least = load.iter_mut().min_by_key(|(_, count)| **count).ok_or_else(no_broker)?;
         *least.1 += 1;
         let broker = least.0.clone();
         let queue_id = add_queue(&mut brokers, topic, &broker, total, epoch);
@@ -49,7 +50,9 @@ pub fn moved(topic: &str, targets: &BTreeSet<String>, mut brokers: Brokers, now:
     let (old_epoch, total) = agreed(&brokers)?;
     let epoch = now.max(old_epoch + 1000);
     let known = leaders(&brokers)?;
-    ensure!(!targets.is_empty(), "no broker is named");
+    if targets.is_empty() {
+        return Err(no_broker());
+    }
     let mut room = shares(&known, targets);
 
     let mut homeless = Vec::new();
@@ -178,10 +181,9 @@ pub fn leaders(brokers: &Brokers) -> Result<BTreeMap<i32, Vec<LogicQueueMappingI
     let mut leaders = BTreeMap::new();
     for detail in details(brokers)? {
         for (id, items) in &detail.hosted_queues {
-            if items.last().is_some_and(|last| last.bname == detail.bname)
-                && leaders.insert(*id, items.clone()).is_some()
-            {
-                bail!("queue {id} is on two brokers");
+            if items.last().is_some_and(|last| last.bname == detail.bname) {
+                let is_first = leaders.insert(*id, items.clone()).is_none();
+                ensure!(is_first, Unfit, "queue {id} is on two brokers");
             }
         }
     }
@@ -191,7 +193,7 @@ pub fn leaders(brokers: &Brokers) -> Result<BTreeMap<i32, Vec<LogicQueueMappingI
 /// The mappings of all brokers; a broker on which the topic is an ordinary one is an error.
 pub fn details(brokers: &Brokers) -> Result<impl Iterator<Item = &TopicQueueMappingDetail>> {
     for (name, broker) in brokers {
-        ensure!(broker.mapping_detail.is_some(), "the topic exists on {name} and is not static");
+        ensure!(broker.mapping_detail.is_some(), Unfit, "the topic exists on {name} and is not static");
     }
     Ok(brokers.values().filter_map(|broker| broker.mapping_detail.as_ref()))
 }
@@ -199,10 +201,15 @@ pub fn details(brokers: &Brokers) -> Result<impl Iterator<Item = &TopicQueueMapp
 /// Epoch and number of queues, on which all brokers must agree before anything is changed.
 fn agreed(brokers: &Brokers) -> Result<(i64, i32)> {
     let mut all = details(brokers)?.map(|detail| (detail.epoch, detail.total_queues, detail.dirty));
-    let first = all.next().context("no broker has the topic")?;
-    ensure!(all.all(|other| other == first), "brokers disagree on the topic: finish the last change first, with -mf");
-    ensure!(!first.2, "the topic's mapping is not complete");
+    let first = all.next().ok_or_else(|| OperatorError::NotFound("no broker has the topic".to_owned()))?;
+    let is_agreed = all.all(|other| other == first);
+    ensure!(is_agreed, Unfit, "brokers disagree on the topic: finish the last change first, with -mf");
+    ensure!(!first.2, Unfit, "the topic's mapping is not complete");
     Ok((first.0, first.1))
+}
+
+fn no_broker() -> OperatorError {
+    OperatorError::Invalid("no broker is named".to_owned())
 }
 
 /// A broker that knows the topic and has no queue of it.
