@@ -9,9 +9,10 @@ use protocol::request::ViewBrokerStats;
 
 use crate::answer::reply_json;
 use crate::broker::Broker;
+use crate::delay::Delay;
 use crate::refusal::Refusal;
 use crate::state::falls::Cause;
-use crate::state::stats::Stat;
+use crate::state::stats::{Stat, Stats};
 use crate::state::topics::queues::ends;
 
 /// Ordinal and name of the RocketMQ version that we answer as.
@@ -114,7 +115,9 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     put("pageCacheLockTimeMills", "0".to_owned());
     put("EndTransactionQueueSize", "0".to_owned());
     put("EndTransactionThreadPoolQueueCapacity", "0".to_owned());
-    super::timers::figures(broker).into_iter().for_each(|(key, value)| put(key, value));
+    super::timers::figures(broker.timers.as_deref(), &broker.store, &broker.clock, &broker.stats)
+        .into_iter()
+        .for_each(|(key, value)| put(key, value));
     let topic = broker.delay.topic();
     for (level, offset) in broker.delay.offsets() {
         let queue = u32::try_from(level - 1).ok().and_then(|id| store.existing_queue(topic.name(), id));
@@ -168,9 +171,9 @@ fn span_text(ms: i64) -> String {
 }
 
 /// 315: one figure over the last minute, hour and day.
-pub(crate) fn stats(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn stats(stats: &Stats, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked = ViewBrokerStats::decode(&request.header.fields)?;
-    let found = Stat::named(asked.stats_name).and_then(|stat| broker.stats.window(stat, asked.stats_key));
+    let found = Stat::named(asked.stats_name).and_then(|stat| stats.window(stat, asked.stats_key));
     let Some(windows) = found else {
         let remark = format!("The stats <{}> <{}> not exist", asked.stats_name, asked.stats_key);
         return Err(Refusal::new(ResponseCode::SystemError, remark));
@@ -180,8 +183,8 @@ pub(crate) fn stats(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) 
 }
 
 /// 45: how far each delay level has been delivered, for a slave.
-pub(crate) fn delay_offsets(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    let offset_table = broker.delay.offsets().filter(|(_, offset)| *offset > 0).collect();
+pub(crate) fn delay_offsets(delay: &Delay, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let offset_table = delay.offsets().filter(|(_, offset)| *offset > 0).collect();
     reply_json(request, out, &DelayOffsets { data_version: Some(DataVersion::default()), offset_table });
     Ok(())
 }

@@ -164,7 +164,7 @@ pub(super) fn render(broker: &Broker, json: Json, extras: &Value) -> String {
             };
             text(&table, extras)
         }
-        Json::Groups => text(&admin::groups::table(broker), extras),
+        Json::Groups => text(&admin::groups::table(&broker.groups), extras),
         Json::Offsets => {
             let all = broker.offsets.table();
             let offset_table = if broker.store.has_light_queues() { light_groups(all, false) } else { all };

@@ -18,6 +18,7 @@ use super::state::subscriptions::{Excluded, LiteClient, Quota, QuotaError, wildc
 use crate::answer::{body, reply_ok};
 use crate::broker::Broker;
 use crate::client_handle::{ClientHandle, ClientQuestion};
+use crate::lite::Lite;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::clients::check_client_id;
@@ -212,18 +213,23 @@ fn reset(store: &Store, offsets: &Offsets, group: &str, queue: &str, option: &Li
 }
 
 /// 200079: an operator wants clients to be told of everything once more.
-pub(crate) fn trigger(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn trigger(
+    groups: &Groups,
+    lite: &Lite<ClientHandle>,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked = TriggerLiteDispatch::decode(&request.header.fields)?;
     let missing = || {
         let remark = format!("Group [{}] not exist.", asked.group);
         Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark)
     };
-    let group = broker.groups.get(asked.group).ok_or_else(missing)?;
+    let group = groups.get(asked.group).ok_or_else(missing)?;
     if LiteGroup::of(&group.config.load()).parent().is_none() {
         let remark = format!("Group [{}] is not a LITE group.", asked.group);
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
-    broker.lite.look_for_all(asked.group, asked.client_id.filter(|client| !client.is_empty()));
+    lite.look_for_all(asked.group, asked.client_id.filter(|client| !client.is_empty()));
     reply_ok(request, out);
     Ok(())
 }
