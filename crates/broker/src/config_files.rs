@@ -11,9 +11,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::Value;
+use store::Store;
 
 use crate::broker::Broker;
 use crate::caller::JOURNAL_TIMEOUT;
+use crate::timer::Timers;
 use crate::{admin, blocking, tables};
 
 mod files;
@@ -85,7 +87,7 @@ impl ConfigFiles {
     /// Takes over the files that others have written. Says what was taken over, a sentence each.
     pub(crate) fn import(&self, broker: &Broker) -> Result<Vec<String>, ConfigFilesError> {
         let mut report = Vec::new();
-        for json in used(broker) {
+        for json in used(&broker.store) {
             let Some((path, bytes)) = self.read(json)? else { continue };
             let is_first = {
                 let mut known = self.known.lock();
@@ -97,7 +99,7 @@ impl ConfigFiles {
                 known.hashes.is_empty()
             };
             if !is_first {
-                files::refuse_empty(broker, json, &path, &bytes)?;
+                files::refuse_empty(&broker.topics, &broker.groups, &broker.offsets, json, &path, &bytes)?;
             }
             let count = self.take(broker, json, &path, &bytes)?;
             let who = if is_first { "found" } else { "changed by another broker" };
@@ -131,8 +133,8 @@ impl ConfigFiles {
     }
 
     /// Whether what was written beside what users write is within `journalMaintenancePercent` of that: files, and the journal's snapshots.
-    fn is_paid(&self, broker: &Broker) -> bool {
-        let journal = broker.store.journal();
+    fn is_paid(&self, store: &Store) -> bool {
+        let journal = store.journal();
         let (stats, percent) = (journal.stats(), journal.options().maintenance_percent);
         let spent = u128::from(self.written()) + u128::from(stats.maintenance_bytes);
         spent * 100 <= u128::from(stats.foreground_bytes) * u128::from(percent)
@@ -142,7 +144,7 @@ impl ConfigFiles {
     /// not hold up the others; the first error is returned. Without the journal none can be.
     pub(crate) async fn export(&self, broker: &Broker, when: When) -> Result<(), ConfigFilesError> {
         let mut first_error = None;
-        for json in used(broker) {
+        for json in used(&broker.store) {
             let stamp = stamp(broker, json);
             let now = broker.clock.elapsed();
             let unpaid_time = Duration::from_millis(broker.store_settings.load().journal_unpaid_millis);
@@ -152,7 +154,7 @@ impl ConfigFiles {
                 if known.stamp == Some(stamp) {
                     continue;
                 }
-                let is_paid = self.is_paid(broker);
+                let is_paid = self.is_paid(&broker.store);
                 // The first one lets others in, whatever it costs.
                 let is_due = is_paid || known.bytes == 0 || known.credit.covers(known.bytes, now, unpaid_time);
                 if when == When::Paid && !is_due {
@@ -200,8 +202,8 @@ impl ConfigFiles {
     }
 
     /// Writes how many timer messages wait, which matters to whoever takes over and changes with each message: at the stop.
-    pub(crate) async fn export_timer_counts(&self, broker: &Broker) -> Result<(), ConfigFilesError> {
-        let Some(timers) = &broker.timers else { return Ok(()) };
+    pub(crate) async fn export_timer_counts(&self, timers: Option<&Timers>) -> Result<(), ConfigFilesError> {
+        let Some(timers) = timers else { return Ok(()) };
         let text = text::text(&admin::timers::counts(timers), &Value::Null);
         let path = self.folder.join(TIMER_COUNTS);
         let written = blocking::spawn(move || put_in_place(&path, text.as_bytes()));

@@ -56,8 +56,8 @@ impl Broker {
                     }
                     match code {
                         Some(code) if code.row().is_answered_at_once => self.answer(session, Some(code), &request, out),
-                        Some(code) if beside::is_wanted_for(self, code, &request) => {
-                            beside::hand_over(self, session, code, &request, out);
+                        Some(code) if beside::is_wanted_for(&self.clients, code, &request) => {
+                            beside::hand_over(&self.beside, session, code, &request, out);
                         }
                         code => session.answering(self, Some(request.reply_to()), out, |session, out| {
                             self.answer(session, code, &request, out);
@@ -77,7 +77,7 @@ impl Broker {
         // Ends when all is done, or with as much as may be owed or kept back: each round but the last does one errand at least.
         loop {
             let is_done = self.run_errands(session, out).await;
-            session.settle(self, out).await;
+            session.settle(&self.store, out).await;
             if is_done {
                 return;
             }
@@ -202,21 +202,21 @@ impl Broker {
             RequestCode::END_TRANSACTION => transaction::end(self, session, request, out),
             RequestCode::RESUME_CHECK_HALF_MESSAGE => transaction::resume(self, session, request, out),
             RequestCode::VIEW_MESSAGE_BY_ID => view::message_by_id(self, session, request, out),
-            RequestCode::QUERY_MESSAGE => query::by_key(self, request, out),
+            RequestCode::QUERY_MESSAGE => query::by_key(&self.store_settings.load(), &self.store, request, out),
             RequestCode::SEARCH_OFFSET_BY_TIMESTAMP => view::offset_by_time(self, session, request, out),
             RequestCode::GET_MAX_OFFSET => view::max_offset(self, session, request, out),
             RequestCode::GET_MIN_OFFSET => view::min_offset(self, session, request, out),
             RequestCode::GET_EARLIEST_MSG_STORETIME => view::earliest_store_time(self, session, request, out),
             RequestCode::HEART_BEAT => heartbeat::beat(self, session, request, out),
             RequestCode::UNREGISTER_CLIENT => heartbeat::unregister(self, session, request, out),
-            RequestCode::GET_CONSUMER_LIST_BY_GROUP => heartbeat::consumer_ids(self, request, out),
-            RequestCode::CHECK_CLIENT_CONFIG => heartbeat::check(self, request, out),
+            RequestCode::GET_CONSUMER_LIST_BY_GROUP => heartbeat::consumer_ids(&self.clients, request, out),
+            RequestCode::CHECK_CLIENT_CONFIG => heartbeat::check(&self.settings.load(), request, out),
             RequestCode::UPDATE_CONSUMER_OFFSET => offsets::update(self, session, request, out),
             RequestCode::QUERY_CONSUMER_OFFSET => offsets::query(self, session, request, out),
-            RequestCode::GET_ALL_CONSUMER_OFFSET => offsets::all(self, request, out),
+            RequestCode::GET_ALL_CONSUMER_OFFSET => offsets::all(&self.offsets, request, out),
             RequestCode::CLONE_GROUP_OFFSET => offsets::copy(self, session, request, out),
-            RequestCode::LOCK_BATCH_MQ => order_lock::lock(self, request, out),
-            RequestCode::UNLOCK_BATCH_MQ => order_lock::unlock(self, request, out),
+            RequestCode::LOCK_BATCH_MQ => order_lock::lock(&self.order_locks, request, out),
+            RequestCode::UNLOCK_BATCH_MQ => order_lock::unlock(&self.order_locks, request, out),
             RequestCode::QUERY_ASSIGNMENT => assignment::query(self, session, request, out),
             RequestCode::SET_MESSAGE_REQUEST_MODE => {
                 pop::mode::set(&self.topics, &self.groups, &self.pops, session, request, out)
@@ -383,6 +383,6 @@ impl Service for Broker {
         self.limits.closed(session.connection.listener());
         let id = session.connection.id();
         beside::at_the_end(self, id, self.clients.has_crowd(), move |broker| heartbeat::closed(broker, id));
-        session.forget(self);
+        session.forget(&self.hold);
     }
 }

@@ -155,7 +155,7 @@ fn on_server(
     // Who waits to pop may have something now; who pulls asks again by himself.
     broker.hold.rooms.arrived(GroupTopicRef { group: &order.group, topic: &order.topic });
     if names::lite_parts(&order.topic).is_some() {
-        lite::offer(broker, &order.group, &order.topic);
+        lite::Offers::of(broker).offer(&order.group, &order.topic);
     }
     reply(&broker.settings.load(), order, targets, out);
 }

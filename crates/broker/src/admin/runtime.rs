@@ -125,7 +125,9 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
         put(&format!("scheduleMessageOffset_{level}"), format!("{offset},{max}"));
     }
     crate::limits::figures(broker).into_iter().for_each(|(key, value)| put(key, value));
-    crate::journal::figures(broker).into_iter().for_each(|figure| put(figure.name, figure.value.to_string()));
+    crate::journal::figures(&broker.store, &broker.store_settings.load(), &broker.config_files)
+        .into_iter()
+        .for_each(|figure| put(figure.name, figure.value.to_string()));
     if let Some(memory) = store.memory() {
         put("memoryBytes", memory.occupied().to_string());
         put("memoryLimit", memory.limit.to_string());

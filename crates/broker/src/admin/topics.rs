@@ -205,7 +205,7 @@ pub(crate) fn delete(
     }
     tracing::info!(topic, peer = %session.connection.peer(), "topic deleted by request");
     if broker.topics.get(topic).is_some_and(|topic| lite::is_parent(&topic.settings())) {
-        lite::forget_parent(broker, topic);
+        lite::forget_parent(lite::Offers::of(broker), &broker.topics, &broker.groups, topic);
     }
     if settings.clear_retry_topic_when_delete_topic {
         delete_retries(broker, topic);

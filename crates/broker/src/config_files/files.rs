@@ -7,6 +7,7 @@ use protocol::body::{
     SubscriptionGroupTable, TopicConfigTable, TopicQueueMappingTable,
 };
 use serde_json::Value;
+use store::Store;
 
 use super::ConfigFilesError;
 use super::state::{ALL, Json};
@@ -15,22 +16,30 @@ use crate::admin;
 use crate::broker::Broker;
 use crate::pop::OrderTable;
 use crate::refusal::Refusal;
-use crate::state::offsets::{OffsetTable, split_key};
-use crate::state::topics::QUEUES_MAX;
+use crate::state::groups::Groups;
+use crate::state::offsets::{OffsetTable, Offsets, split_key};
+use crate::state::topics::{QUEUES_MAX, Topics};
 use crate::static_topic::accept;
 
 /// The files that are exchanged.
-pub(super) fn used(broker: &Broker) -> impl Iterator<Item = Json> {
-    let has_light_queues = broker.store.has_light_queues();
+pub(super) fn used(store: &Store) -> impl Iterator<Item = Json> {
+    let has_light_queues = store.has_light_queues();
     ALL.into_iter().filter(move |json| *json != Json::LightOffsets || has_light_queues)
 }
 
 /// Refuses a file without a table that this broker has entries of. No broker writes one, and they would all be gone with it.
-pub(super) fn refuse_empty(broker: &Broker, json: Json, path: &Path, bytes: &[u8]) -> Result<(), ConfigFilesError> {
+pub(super) fn refuse_empty(
+    topics: &Topics,
+    groups: &Groups,
+    offsets: &Offsets,
+    json: Json,
+    path: &Path,
+    bytes: &[u8],
+) -> Result<(), ConfigFilesError> {
     let (member, known) = match json {
-        Json::Topics => ("topicConfigTable", broker.topics.len()),
-        Json::Groups => ("subscriptionGroupTable", broker.groups.len()),
-        Json::Offsets => ("offsetTable", broker.offsets.table().len()),
+        Json::Topics => ("topicConfigTable", topics.len()),
+        Json::Groups => ("subscriptionGroupTable", groups.len()),
+        Json::Offsets => ("offsetTable", offsets.table().len()),
         Json::LightOffsets | Json::Delays | Json::Modes | Json::Orders | Json::Mappings | Json::Conditions => {
             return Ok(());
         }

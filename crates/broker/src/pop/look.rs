@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use env::Clock;
 use net::{Outgoing, ReplyTo, Request, SharedSlice};
 use protocol::code::ResponseCode;
 use protocol::request::{Notification, NotificationReply, PeekMessage, PollingInfo, PollingInfoReply, PopReply};
@@ -16,9 +17,9 @@ use crate::caller::Caller;
 use crate::cold;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::state::groups::Group;
+use crate::state::groups::{Group, Groups};
 use crate::state::offsets::GroupTopicRef;
-use crate::state::topics::Topic;
+use crate::state::topics::{Topic, Topics};
 use crate::waiting::hold::Wake;
 
 /// Messages of one look, at most.
@@ -46,7 +47,7 @@ fn check(
     }
     let topic = caller.topic(&broker.topics, topic).ok_or_else(|| Refusal::topic_not_exist(topic))?;
     check_readable(&topic, queue_id, caller)?;
-    Ok((topic, find_group(broker, group)?))
+    Ok((topic, find_group(&broker.groups, group)?))
 }
 
 /// 200054: is there anything to pop? Waits for it like a pop.
@@ -66,7 +67,7 @@ pub(crate) fn notify(
         attempt,
         tick: broker.hold.rooms.deadline(message.poll_time),
     };
-    run(broker, session, order, request.reply_to(), out);
+    run(&PopSources::of(broker, session), session, order, request.reply_to(), out);
     Ok(())
 }
 
@@ -82,23 +83,22 @@ pub(super) fn resume(
     if wake == Wake::Expired {
         order.tick = None;
     }
-    match check_again(broker, session, &mut order) {
-        Ok(()) => run(broker, session, order, reply_to, out),
+    match check_again(&broker.groups, &broker.topics, session, &mut order) {
+        Ok(()) => run(&PopSources::of(broker, session), session, order, reply_to, out),
         Err(refusal) => out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]),
     }
 }
 
 /// What may have gone while the question waited.
-fn check_again(broker: &Broker, caller: &Caller, order: &mut CheckedNotify) -> Result<(), Refusal> {
-    check_group(broker, &order.group)?;
+fn check_again(groups: &Groups, topics: &Topics, caller: &Caller, order: &mut CheckedNotify) -> Result<(), Refusal> {
+    check_group(groups, &order.group)?;
     if order.topic.is_gone() {
-        order.topic = topic_anew(broker, caller, &order.topic, order.queue_id)?;
+        order.topic = topic_anew(topics, caller, &order.topic, order.queue_id)?;
     }
     Ok(())
 }
 
-fn run(broker: &Broker, caller: &mut Caller, order: CheckedNotify, reply_to: ReplyTo, out: &mut Outgoing) {
-    let shelf = PopSources::of(broker);
+fn run(sources: &PopSources, caller: &mut Caller, order: CheckedNotify, reply_to: ReplyTo, out: &mut Outgoing) {
     let sought = PopTarget {
         group: Arc::clone(&order.group),
         topic: Arc::clone(&order.topic),
@@ -108,20 +108,19 @@ fn run(broker: &Broker, caller: &mut Caller, order: CheckedNotify, reply_to: Rep
     let answer = |has_msg: bool, polling_full: bool, out: &mut Outgoing| {
         out.reply(reply_to, ResponseCode::Success, None, &NotificationReply { has_msg, polling_full }, &[]);
     };
-    if shelf.has_any(&sought) {
+    if sources.has_any(&sought) {
         return answer(true, false, out);
     }
     let Some(tick) = order.tick else { return answer(false, false, out) };
-    let lanes = match shelf.lanes(&order.topic, order.queue_id) {
+    let lanes = match sources.lanes(&order.topic, order.queue_id) {
         Ok(lanes) => lanes,
         Err(error) => return out.reply(reply_to, ResponseCode::SystemError, Some(&error.to_string()), &(), &[]),
     };
     let key = GroupTopicRef { group: &sought.group.name, topic: sought.topic.name() };
-    let settings = broker.settings.load();
-    let parked = wait::park(broker, caller, key, lanes.iter(), tick, Waiting::Notify(order), &settings);
+    let parked = wait::park(sources, caller, key, lanes.iter(), tick, Waiting::Notify(order));
     let Ok(ticket) = parked else { return answer(false, true, out) };
     // A message may have come between the look and the parking.
-    if shelf.has_any_since(&sought) && wait::take_back(broker, caller, &ticket).is_some() {
+    if sources.has_any_since(&sought) && wait::take_back(sources, caller, &ticket).is_some() {
         answer(true, false, out);
     }
 }
@@ -154,15 +153,15 @@ pub(crate) fn peek(
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
     let (topic, group) = check(broker, session, message.topic, message.queue_id, message.consumer_group)?;
-    let (shelf, reply_to) = (PopSources::of_caller(broker, session), request.reply_to());
+    let (sources, reply_to) = (PopSources::of(broker, session), request.reply_to());
     let (queue_id, count_max) = (message.queue_id, message.max_msg_nums as usize);
-    let seen = shelf.peek(&group, &topic, queue_id, count_max, false);
+    let seen = sources.peek(&group, &topic, queue_id, count_max, false);
     if !seen.is_cold {
-        show(broker, reply_to, seen, out);
+        show(&broker.clock, reply_to, seen, out);
         return Ok(());
     }
-    let look = move |_: &_| shelf.peek(&group, &topic, queue_id, count_max, true);
-    cold::read(broker, session, look, move |broker, _, seen, out| show(broker, reply_to, seen, out))
+    let look = move |_: &_| sources.peek(&group, &topic, queue_id, count_max, true);
+    cold::read(&broker.store, session, look, move |broker, _, seen, out| show(&broker.clock, reply_to, seen, out))
 }
 
 /// What a look has found.
@@ -173,9 +172,9 @@ pub(super) struct Seen {
     pub(super) is_cold: bool,
 }
 
-fn show(broker: &Broker, reply_to: ReplyTo, seen: Seen, out: &mut Outgoing) {
+fn show(clock: &Clock, reply_to: ReplyTo, seen: Seen, out: &mut Outgoing) {
     let fields = PopReply {
-        pop_time: broker.clock.now().0,
+        pop_time: clock.now().0,
         invisible_time: 0,
         revive_qid: 0,
         rest_num: seen.rest,
