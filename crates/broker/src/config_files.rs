@@ -24,7 +24,7 @@ mod place;
 mod state;
 mod text;
 
-use files::{render, stamp, used};
+use files::{FileTables, used};
 pub use look::{ConfigFile, ConfigLook, Writer};
 use place::{BACKUP, backup, put_in_place};
 use state::Json;
@@ -86,7 +86,7 @@ const TIMER_COUNTS: &str = "timermetrics";
 impl ConfigFiles {
     /// Takes over the files that others have written. Says what was taken over, a sentence each.
     pub(crate) fn import(&self, broker: &Broker) -> Result<Vec<String>, ConfigFilesError> {
-        let mut report = Vec::new();
+        let (mut report, held) = (Vec::new(), FileTables::of(broker));
         for json in used(&broker.store) {
             let Some((path, bytes)) = self.read(json)? else { continue };
             let is_first = {
@@ -99,9 +99,9 @@ impl ConfigFiles {
                 known.hashes.is_empty()
             };
             if !is_first {
-                files::refuse_empty(&broker.topics, &broker.groups, &broker.offsets, json, &path, &bytes)?;
+                held.refuse_empty(json, &path, &bytes)?;
             }
-            let count = self.take(broker, json, &path, &bytes)?;
+            let count = self.take(held, json, &path, &bytes)?;
             let who = if is_first { "found" } else { "changed by another broker" };
             report.push(format!("{} {who}: {count} entries taken over from it", path.display()));
         }
@@ -122,8 +122,8 @@ impl ConfigFiles {
         Ok(None)
     }
 
-    fn take(&self, broker: &Broker, json: Json, path: &Path, bytes: &[u8]) -> Result<usize, ConfigFilesError> {
-        let (count, extras) = files::take(broker, json, path, bytes)?;
+    fn take(&self, into: FileTables<'_>, json: Json, path: &Path, bytes: &[u8]) -> Result<usize, ConfigFilesError> {
+        let (count, extras) = into.take(json, path, bytes)?;
         let value = serde_json::to_vec(&extras).unwrap_or_default();
         self.known.lock()[json as usize].extras = extras;
         self.keeper.put(tables::EXTRAS, json.file().as_bytes(), &value);
@@ -143,9 +143,9 @@ impl ConfigFiles {
     /// Writes the files whose state has changed since they were last written. Called by one task at a time. One that cannot be replaced does
     /// not hold up the others; the first error is returned. Without the journal none can be.
     pub(crate) async fn export(&self, broker: &Broker, when: When) -> Result<(), ConfigFilesError> {
-        let mut first_error = None;
+        let (mut first_error, held) = (None, FileTables::of(broker));
         for json in used(&broker.store) {
-            let stamp = stamp(broker, json);
+            let stamp = held.stamp(json);
             let now = broker.clock.elapsed();
             let unpaid_time = Duration::from_millis(broker.store_settings.load().journal_unpaid_millis);
             let (extras, is_paid) = {
@@ -162,7 +162,7 @@ impl ConfigFiles {
                 }
                 (known.extras.clone(), is_paid)
             };
-            let text = render(broker, json, &extras);
+            let text = held.render(json, &extras);
             let bytes = text.len();
             let new = hash(text.as_bytes());
             let position = self.remember(json, new);

@@ -53,7 +53,9 @@ pub(crate) fn begin(broker: &Arc<Broker>) {
 
 /// Where the oldest message lies that a group has yet to consume, or that waits; none: nobody needs any.
 fn needed_from(broker: &Broker) -> Option<LogOffset> {
-    not_consumed_from(broker).into_iter().chain(waiting_from(broker)).min()
+    let mut oldest: Option<LogOffset> = None;
+    each_not_consumed(broker, &mut |_, _, at| oldest = Some(oldest.map_or(at, |oldest| oldest.min(at))));
+    oldest.into_iter().chain(waiting_from(broker)).min()
 }
 
 /// Where the oldest message lies that waits for its time, or for its end: timer messages, those of delay levels, half messages.
@@ -62,12 +64,6 @@ pub(crate) fn waiting_from(broker: &Broker) -> Option<LogOffset> {
     let (delayed, half) = (delay.needed_from(store, needs), transaction::needed_from(store, needs, offsets));
     let of_timers = timers.as_ref().and_then(|timers| timers.needed_from(store, needs));
     of_timers.into_iter().chain(delayed).chain(half).min()
-}
-
-fn not_consumed_from(broker: &Broker) -> Option<LogOffset> {
-    let mut oldest: Option<LogOffset> = None;
-    each_not_consumed(broker, &mut |_, _, at| oldest = Some(oldest.map_or(at, |oldest| oldest.min(at))));
-    oldest
 }
 
 /// Of each group and topic that keeps something of the log, where the oldest message lies that the group has yet to consume, or has on lease.

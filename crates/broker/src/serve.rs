@@ -270,7 +270,9 @@ impl Broker {
             RequestCode::CLEAN_EXPIRED_CONSUMEQUEUE => admin::cleaning::expired_queues(request, out),
             RequestCode::CLEAN_UNUSED_TOPIC => admin::cleaning::unused_topics(&self.topics, session, request, out),
             RequestCode::DELETE_EXPIRED_COMMITLOG => admin::cleaning::expired_files(&self.store, session, request, out),
-            RequestCode::QUERY_CONSUME_QUEUE => admin::queues::units(self, request, out),
+            RequestCode::QUERY_CONSUME_QUEUE => {
+                admin::queues::units(&self.store, &self.topics, &self.clients, &self.conditions, request, out)
+            }
             RequestCode::QUERY_CORRECTION_OFFSET => {
                 admin::queues::corrections(&self.offsets, &self.store, request, out)
             }

@@ -11,12 +11,13 @@ use protocol::tags;
 use store::{ConsumeQueue, QueueError, Store, Unit};
 
 use crate::answer::reply_json;
-use crate::broker::Broker;
+use crate::client_handle::ClientHandle;
 use crate::refusal::Refusal;
-use crate::state::clients::ClientSubscription;
+use crate::state::clients::{ClientSubscription, Clients};
 use crate::state::conditions::Conditions;
 use crate::state::message_filter::SQL92;
 use crate::state::offsets::Offsets;
+use crate::state::topics::Topics;
 use crate::state::topics::queues::ends;
 
 /// Units in one answer: some 4 MB of JSON, a quarter of what a frame holds.
@@ -35,7 +36,14 @@ pub(crate) fn name<'a>(field: &str, text: &'a str) -> Result<&'a str, Refusal> {
 /// 321: units of a consume queue, and how a group filters them.
 ///
 /// An index outside the queue is a success without a body, as in Apache, whose tools look at the remark then.
-pub(crate) fn units(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn units(
+    store: &Store,
+    topics: &Topics,
+    clients: &Clients<ClientHandle>,
+    conditions: &Conditions,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked = QueryConsumeQueue::decode(&request.header.fields)?;
     let topic = name("topic", asked.topic.ok_or(FieldError::Missing { name: "topic" })?)?;
     let group = asked.consumer_group.map(|group| name("consumerGroup", group)).transpose()?;
@@ -43,11 +51,11 @@ pub(crate) fn units(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) 
         let remark = format!("field count: {} is more than {UNITS_MAX}, the limit of one answer", asked.count);
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
-    let queue = u32::try_from(asked.queue_id).ok().and_then(|id| broker.store.existing_queue(topic, id));
+    let queue = u32::try_from(asked.queue_id).ok().and_then(|id| store.existing_queue(topic, id));
     let (queue, (min, max)) = match queue {
         Some(queue) => (Some(Arc::clone(&queue)), ends(&queue)),
         // Queues that nothing was written to have no files; in Apache they come into being by being asked for.
-        None if broker.topics.get(topic).is_some_and(|topic| topic.has_queue(asked.queue_id)) => (None, (0, 0)),
+        None if topics.get(topic).is_some_and(|topic| topic.has_queue(asked.queue_id)) => (None, (0, 0)),
         None => {
             return Err(Refusal::new(ResponseCode::SystemError, format!("{}@{topic} is not exist!", asked.queue_id)));
         }
@@ -60,9 +68,9 @@ pub(crate) fn units(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) 
     };
     let (subscription, filter_data) = match group {
         None => (None, None),
-        Some(group) => match broker.clients.subscription(group, topic) {
+        Some(group) => match clients.subscription(group, topic) {
             None => (None, Some(format!("{group}@{topic} is not online!"))),
-            Some(found) => (Some(found.data.clone()), Some(filter_data(&broker.conditions, group, topic, &found))),
+            Some(found) => (Some(found.data.clone()), Some(filter_data(conditions, group, topic, &found))),
         },
     };
     let mut reply = QueryConsumeQueueReply {

@@ -25,6 +25,7 @@ use crate::session::Session;
 use crate::state::clients::Clients;
 use crate::state::offsets::{GroupTopicRef, Offsets, rows};
 use crate::state::topics::queues::ends;
+use crate::waiting::hold::Hold;
 
 /// Clients before this (3.0.7) do not know request 220.
 const VERSION_WITH_RESET: i32 = 28;
@@ -115,7 +116,8 @@ pub(crate) fn reset(
         }
         None => by_time(&broker.store, session, &order)?,
     };
-    on_server(broker, session, &order, &targets, out);
+    let offers = lite::Offers::of(broker);
+    on_server(offers, &broker.hold, &broker.settings.load(), session, &order, &targets, out);
     Ok(())
 }
 
@@ -141,23 +143,25 @@ fn by_time(store: &Store, session: &Session, order: &ResetOrder) -> Result<BTree
 }
 
 fn on_server(
-    broker: &Broker,
+    offers: lite::Offers<'_>,
+    hold: &Hold,
+    settings: &BrokerSettings,
     session: &mut Session,
     order: &ResetOrder,
     targets: &BTreeMap<i32, i64>,
     out: &mut Outgoing,
 ) {
     for (queue_id, offset) in targets {
-        broker.offsets.reset(&order.group, &order.topic, *queue_id, *offset);
+        offers.offsets.reset(&order.group, &order.topic, *queue_id, *offset);
     }
-    rows::put(&broker.store, &broker.offsets);
-    session.durable_after(broker.offsets.put_at(&order.group, &order.topic));
+    rows::put(offers.store, offers.offsets);
+    session.durable_after(offers.offsets.put_at(&order.group, &order.topic));
     // Who waits to pop may have something now; who pulls asks again by himself.
-    broker.hold.rooms.arrived(GroupTopicRef { group: &order.group, topic: &order.topic });
+    hold.rooms.arrived(GroupTopicRef { group: &order.group, topic: &order.topic });
     if names::lite_parts(&order.topic).is_some() {
-        lite::Offers::of(broker).offer(&order.group, &order.topic);
+        offers.offer(&order.group, &order.topic);
     }
-    reply(&broker.settings.load(), order, targets, out);
+    reply(settings, order, targets, out);
 }
 
 fn on_clients(

@@ -25,15 +25,16 @@ use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::client_handle::ClientHandle;
 use crate::lite;
-use crate::pop::{Origin, retry_topic};
+use crate::pop::{Origin, Pops, retry_topic};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::clients::Clients;
 use crate::state::offsets::{Offsets, rows};
-use crate::state::stats::Stat;
+use crate::state::stats::{Stat, Stats};
 use crate::state::topics::queues::ends;
 use crate::state::topics::{Changed, QUEUES_MAX, Topic, Topics};
 use crate::static_topic::accept;
+use crate::waiting::hold::Hold;
 
 /// All that a topic can permit, as Apache's `PermName.isValid` has it. Apache's broker does not ask that, and keeps any number.
 const PERM_MAX: i32 = perm::READ | perm::WRITE | perm::INHERIT;
@@ -207,10 +208,12 @@ pub(crate) fn delete(
     if broker.topics.get(topic).is_some_and(|topic| lite::is_parent(&topic.settings())) {
         lite::forget_parent(lite::Offers::of(broker), &broker.topics, &broker.groups, topic);
     }
+    let Broker { topics, pops, offsets, stats, hold, .. } = broker;
+    let tables = TopicTables { topics, pops, offsets, stats, hold };
     if settings.clear_retry_topic_when_delete_topic {
-        delete_retries(broker, topic);
+        tables.forget_retries(topic);
     }
-    let is_deleted = forget(broker, topic).is_some();
+    let is_deleted = tables.forget(topic).is_some();
     // With the offsets, also those that a crash left behind when it was deleted before: what is made anew under its name is read from its begin.
     let position = rows::put(&broker.store, &broker.offsets);
     if !is_deleted {
@@ -224,23 +227,34 @@ pub(crate) fn delete(
     Ok(())
 }
 
-/// Deletes a topic with all that is known of it.
-fn forget(broker: &Broker, topic: &str) -> Option<u64> {
-    let deleted = broker.topics.delete(topic);
-    broker.pops.forget(|_, other| other == topic);
-    broker.offsets.forget_topic(topic);
-    broker.stats.forget_topic(topic);
-    broker.hold.rooms.deleted(topic);
-    deleted
+/// The tables that know of a topic.
+struct TopicTables<'a> {
+    topics: &'a Topics,
+    pops: &'a Pops,
+    offsets: &'a Offsets,
+    stats: &'a Stats,
+    hold: &'a Hold,
 }
 
-/// Deletes the topics where messages of a topic come again for the groups that pop it.
-fn delete_retries(broker: &Broker, topic: &str) {
-    for group in broker.offsets.groups_of(topic) {
-        for origin in [Origin::RetryV1, Origin::RetryV2] {
-            let retry = retry_topic(topic, &group, origin);
-            if broker.topics.get(&retry).is_some() {
-                forget(broker, &retry);
+impl TopicTables<'_> {
+    /// Deletes a topic with all that is known of it.
+    fn forget(&self, topic: &str) -> Option<u64> {
+        let deleted = self.topics.delete(topic);
+        self.pops.forget(|_, other| other == topic);
+        self.offsets.forget_topic(topic);
+        self.stats.forget_topic(topic);
+        self.hold.rooms.deleted(topic);
+        deleted
+    }
+
+    /// Deletes the topics where messages of a topic come again for the groups that pop it.
+    fn forget_retries(&self, topic: &str) {
+        for group in self.offsets.groups_of(topic) {
+            for origin in [Origin::RetryV1, Origin::RetryV2] {
+                let retry = retry_topic(topic, &group, origin);
+                if self.topics.get(&retry).is_some() {
+                    self.forget(&retry);
+                }
             }
         }
     }

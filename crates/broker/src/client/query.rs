@@ -21,7 +21,7 @@ pub(crate) fn by_key(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let settings = store_settings;
-    let found = look_up(store, &settings, decode(request, &settings)?)?;
+    let found = look_up(store, settings, decode(request, settings)?)?;
     encode(request.reply_to(), found, out);
     Ok(())
 }

@@ -12,8 +12,7 @@ use crate::client_handle::ClientHandle;
 use crate::pop::Pops;
 use crate::state::offsets::Offsets;
 
-/// What tells whether a lite topic has something for a group, and the table of the clients that
-/// are told.
+/// The state that says whether a lite topic has something for a group, and which client is told.
 #[derive(Clone, Copy)]
 pub(crate) struct Offers<'a> {
     pub(crate) lite: &'a Arc<Lite<ClientHandle>>,

@@ -87,7 +87,7 @@ struct AckBatchOrder {
     acks: Vec<BatchAck>,
 }
 
-/// What acknowledgements and changes of the invisible time read and change.
+/// The state that acknowledgements and changes of the invisible time read and change.
 pub(super) struct Leases<'a> {
     /// Leases, offsets, and the clients of lite topics.
     pub(super) lite: Offers<'a>,

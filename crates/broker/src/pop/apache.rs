@@ -294,10 +294,12 @@ pub(super) async fn take_over(broker: &Broker) -> Result<(), StoreError> {
     queues.take_in(&broker.pops, &broker.clock).await
 }
 
-/// Takes in what is new in the revive queues.
-pub(super) async fn take_in(broker: &Broker) -> Result<(), StoreError> {
-    let Some(queues) = ReviveQueues::of(broker) else { return Ok(()) };
-    queues.take_in(&broker.pops, &broker.clock).await
+/// Takes in the check-points that a timer of another broker has let go since.
+pub(super) async fn take_in(broker: &Broker) {
+    let Some(queues) = ReviveQueues::of(broker) else { return };
+    if let Err(error) = queues.take_in(&broker.pops, &broker.clock).await {
+        tracing::error!(%error, "check-points of another broker cannot be read");
+    }
 }
 
 fn take_in_point(pops: &Pops, revive_qid: i32, point: &CheckPoint, now: i64) {

@@ -122,7 +122,7 @@ pub(super) struct PopTarget {
 }
 
 impl PopSources {
-    /// What a caller's try needs, which has what is copied for it.
+    /// For tries of this caller.
     pub(super) fn of(broker: &Broker, caller: &Caller) -> PopSources {
         PopSources {
             pops: Arc::clone(&broker.pops),

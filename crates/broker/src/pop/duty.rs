@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use env::Clock;
 use hashbrown::HashMap;
 use protocol::LogOffset;
 use protocol::names;
@@ -80,7 +81,7 @@ pub(crate) async fn revive(broker: Arc<Broker>, mut stop: Stop) {
             biased;
             () = stop.asked() => {}
             // It rings rarely, and the other one with every pop.
-            () = pops.revive_bell.notified() => take_in_quietly(&broker).await,
+            () = pops.revive_bell.notified() => super::apache::take_in(&broker).await,
             () = pops.bell.notified() => {}
             () = flushed(&broker.store, flushed_to) => {}
             () = tokio::time::sleep(wait) => {}
@@ -88,13 +89,6 @@ pub(crate) async fn revive(broker: Arc<Broker>, mut stop: Stop) {
     }
     work.flush(&broker.store).await;
     work.settle(pops, &broker.store);
-}
-
-/// What a timer of another broker has let go since.
-async fn take_in_quietly(broker: &Broker) {
-    if let Err(error) = super::apache::take_in(broker).await {
-        tracing::error!(%error, "check-points of another broker cannot be read");
-    }
 }
 
 async fn flushed(store: &Store, end: Option<u64>) {
@@ -326,22 +320,29 @@ impl Revival {
 
     /// Leases of which the device did not give all stay for what is missing. What has landed of them is settled when it is on the device, before they
     /// are looked at again: it must not come a second time.
-    async fn part_with(&mut self, broker: &Broker, messages: &mut Vec<(LeaseId, u64)>, end: Option<u64>) {
+    async fn part_with(
+        &mut self,
+        pops: &Pops,
+        store: &Store,
+        clock: &Clock,
+        messages: &mut Vec<(LeaseId, u64)>,
+        end: Option<u64>,
+    ) {
         if self.partly.is_empty() {
             return;
         }
         if let Some(end) = end {
-            broker.store.want_flush();
-            broker.store.flushed().reached(end).await;
+            store.want_flush();
+            store.flushed().reached(end).await;
         }
-        let now = broker.clock.now().0;
-        let mut ledger = broker.pops.ledger.lock();
+        let now = clock.now().0;
+        let mut ledger = pops.ledger.lock();
         for (id, pause) in self.partly.drain(..) {
             for (_, done) in messages.extract_if(.., |(other, _)| *other == id) {
                 ledger.settle(id, done);
             }
             ledger.put_off(id, now.saturating_add(pause));
-            broker.pops.put(&ledger, id);
+            pops.put(&ledger, id);
         }
     }
 
@@ -375,13 +376,13 @@ impl Revival {
                 }
             }
             let end = landed.last().map(|last| last.end.0);
-            self.part_with(broker, messages, end).await;
+            self.part_with(&broker.pops, &broker.store, &broker.clock, messages, end).await;
             if let Some(end) = end {
                 self.unflushed.push_back(UnflushedRevival { end, messages: std::mem::take(messages) });
                 broker.store.confirmed().reached(end).await;
             }
         }
-        self.part_with(broker, messages, None).await;
+        self.part_with(&broker.pops, &broker.store, &broker.clock, messages, None).await;
         messages.clear();
         self.batch.clear();
         self.retries.clear();
