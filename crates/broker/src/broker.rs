@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use arc_swap::ArcSwap;
 use config::{BrokerSettings, StoreSettings};
@@ -29,6 +28,7 @@ use crate::state::conditions::Conditions;
 use crate::state::configuration::Configuration;
 use crate::state::filters::Filters;
 use crate::state::groups::Groups;
+use crate::state::needs::Needs;
 use crate::state::offsets::Offsets;
 use crate::state::order_locks::OrderLocks;
 use crate::state::placement::Placement;
@@ -89,8 +89,7 @@ pub struct Broker {
     pub(crate) ha_address: String,
     pub(crate) limits: Limits,
     pub(crate) unreadable: Unreadable,
-    /// It was said that the device does not tell what is still needed. Relaxed: it stands alone.
-    pub(crate) has_told_of_unknown_needs: AtomicBool,
+    pub(crate) needs: Needs,
     pub(crate) oneway_refusals: OnewayRefusals,
     pub(crate) cold_limits: ColdLimits,
     /// Where the log ended when this process began to serve it.

@@ -32,7 +32,7 @@ pub(crate) fn with_record(
             then(broker, session, Ok(found), out);
             Ok(())
         }
-        Err(_) => read(broker, session, move |store| checked(store, at), then),
+        Err(_) => read(&broker.store, session, move |store| checked(store, at), then),
     }
 }
 
@@ -51,18 +51,18 @@ pub(crate) fn checked(store: &Store, at: LogOffset) -> Result<Option<LogSlice>, 
 
 /// Runs `look` on a cold-read thread, and `then` on the connection's own task.
 pub(crate) fn read<T: Send + 'static>(
-    broker: &Broker,
+    store: &Arc<Store>,
     session: &Session,
     look: impl FnOnce(&Store) -> T + Send + 'static,
     then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
 ) -> Result<(), Refusal> {
-    elsewhere(broker, session, Store::cold_read, look, then)
+    elsewhere(store, session, Store::cold_read, look, then)
 }
 
 /// The same where a read of messages goes on, unless its connection is over by then.
 pub(crate) fn read_at<T: Send + 'static>(
     at: At,
-    broker: &Broker,
+    store: &Arc<Store>,
     session: &Session,
     look: impl FnOnce(&Store) -> T + Send + 'static,
     then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
@@ -78,30 +78,30 @@ pub(crate) fn read_at<T: Send + 'static>(
             }),
         )
     };
-    elsewhere(broker, session, submit, look, then)
+    elsewhere(store, session, submit, look, then)
 }
 
 fn elsewhere<T: Send + 'static>(
-    broker: &Broker,
+    store: &Arc<Store>,
     session: &Session,
     submit: impl FnOnce(&Store, ColdRead) -> Result<(), ColdReadRefused>,
     look: impl FnOnce(&Store) -> T + Send + 'static,
     then: impl FnOnce(&Broker, &mut Session, T, &mut Outgoing) + Send + 'static,
 ) -> Result<(), Refusal> {
-    let store = Arc::clone(&broker.store);
+    let reader = Arc::clone(store);
     let inbox = Arc::clone(&session.inbox);
     let debt = inbox.owe();
     let asked = session.asked();
     let job: ColdRead = Box::new(move || {
         let unanswered = Unanswered::new(&inbox, asked);
-        let found = look(&store);
+        let found = look(&reader);
         drop(unanswered);
         inbox.push(Errand::then_gather(asked, move |broker, session, out| {
             session.answering(broker, asked, out, |session, out| then(broker, session, found, out));
         }));
         drop(debt);
     });
-    submit(&broker.store, job).map_err(|full| Refusal::busy(full, SOON))
+    submit(store, job).map_err(|full| Refusal::busy(full, SOON))
 }
 
 /// For a call in this process: has something done there, and waits for it.

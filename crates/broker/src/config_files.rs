@@ -11,9 +11,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::Value;
+use store::Store;
 
 use crate::broker::Broker;
 use crate::caller::JOURNAL_TIMEOUT;
+use crate::timer::Timers;
 use crate::{admin, blocking, tables};
 
 mod files;
@@ -22,7 +24,7 @@ mod place;
 mod state;
 mod text;
 
-use files::{render, stamp, used};
+use files::{FileTables, used};
 pub use look::{ConfigFile, ConfigLook, Writer};
 use place::{BACKUP, backup, put_in_place};
 use state::Json;
@@ -84,8 +86,8 @@ const TIMER_COUNTS: &str = "timermetrics";
 impl ConfigFiles {
     /// Takes over the files that others have written. Says what was taken over, a sentence each.
     pub(crate) fn import(&self, broker: &Broker) -> Result<Vec<String>, ConfigFilesError> {
-        let mut report = Vec::new();
-        for json in used(broker) {
+        let (mut report, held) = (Vec::new(), FileTables::of(broker));
+        for json in used(&broker.store) {
             let Some((path, bytes)) = self.read(json)? else { continue };
             let is_first = {
                 let mut known = self.known.lock();
@@ -97,9 +99,9 @@ impl ConfigFiles {
                 known.hashes.is_empty()
             };
             if !is_first {
-                files::refuse_empty(broker, json, &path, &bytes)?;
+                held.refuse_empty(json, &path, &bytes)?;
             }
-            let count = self.take(broker, json, &path, &bytes)?;
+            let count = self.take(held, json, &path, &bytes)?;
             let who = if is_first { "found" } else { "changed by another broker" };
             report.push(format!("{} {who}: {count} entries taken over from it", path.display()));
         }
@@ -120,8 +122,8 @@ impl ConfigFiles {
         Ok(None)
     }
 
-    fn take(&self, broker: &Broker, json: Json, path: &Path, bytes: &[u8]) -> Result<usize, ConfigFilesError> {
-        let (count, extras) = files::take(broker, json, path, bytes)?;
+    fn take(&self, into: FileTables<'_>, json: Json, path: &Path, bytes: &[u8]) -> Result<usize, ConfigFilesError> {
+        let (count, extras) = into.take(json, path, bytes)?;
         let value = serde_json::to_vec(&extras).unwrap_or_default();
         self.known.lock()[json as usize].extras = extras;
         self.keeper.put(tables::EXTRAS, json.file().as_bytes(), &value);
@@ -131,8 +133,8 @@ impl ConfigFiles {
     }
 
     /// Whether what was written beside what users write is within `journalMaintenancePercent` of that: files, and the journal's snapshots.
-    fn is_paid(&self, broker: &Broker) -> bool {
-        let journal = broker.store.journal();
+    fn is_paid(&self, store: &Store) -> bool {
+        let journal = store.journal();
         let (stats, percent) = (journal.stats(), journal.options().maintenance_percent);
         let spent = u128::from(self.written()) + u128::from(stats.maintenance_bytes);
         spent * 100 <= u128::from(stats.foreground_bytes) * u128::from(percent)
@@ -141,9 +143,9 @@ impl ConfigFiles {
     /// Writes the files whose state has changed since they were last written. Called by one task at a time. One that cannot be replaced does
     /// not hold up the others; the first error is returned. Without the journal none can be.
     pub(crate) async fn export(&self, broker: &Broker, when: When) -> Result<(), ConfigFilesError> {
-        let mut first_error = None;
-        for json in used(broker) {
-            let stamp = stamp(broker, json);
+        let (mut first_error, held) = (None, FileTables::of(broker));
+        for json in used(&broker.store) {
+            let stamp = held.stamp(json);
             let now = broker.clock.elapsed();
             let unpaid_time = Duration::from_millis(broker.store_settings.load().journal_unpaid_millis);
             let (extras, is_paid) = {
@@ -152,7 +154,7 @@ impl ConfigFiles {
                 if known.stamp == Some(stamp) {
                     continue;
                 }
-                let is_paid = self.is_paid(broker);
+                let is_paid = self.is_paid(&broker.store);
                 // The first one lets others in, whatever it costs.
                 let is_due = is_paid || known.bytes == 0 || known.credit.covers(known.bytes, now, unpaid_time);
                 if when == When::Paid && !is_due {
@@ -160,7 +162,7 @@ impl ConfigFiles {
                 }
                 (known.extras.clone(), is_paid)
             };
-            let text = render(broker, json, &extras);
+            let text = held.render(json, &extras);
             let bytes = text.len();
             let new = hash(text.as_bytes());
             let position = self.remember(json, new);
@@ -200,8 +202,8 @@ impl ConfigFiles {
     }
 
     /// Writes how many timer messages wait, which matters to whoever takes over and changes with each message: at the stop.
-    pub(crate) async fn export_timer_counts(&self, broker: &Broker) -> Result<(), ConfigFilesError> {
-        let Some(timers) = &broker.timers else { return Ok(()) };
+    pub(crate) async fn export_timer_counts(&self, timers: Option<&Timers>) -> Result<(), ConfigFilesError> {
+        let Some(timers) = timers else { return Ok(()) };
         let text = text::text(&admin::timers::counts(timers), &Value::Null);
         let path = self.folder.join(TIMER_COUNTS);
         let written = blocking::spawn(move || put_in_place(&path, text.as_bytes()));

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -34,6 +33,7 @@ use crate::state::conditions::Conditions;
 use crate::state::configuration::Configuration;
 use crate::state::filters::Filters;
 use crate::state::groups::Groups;
+use crate::state::needs::Needs;
 use crate::state::offsets::{Offsets, after_loss, rows};
 use crate::state::order_locks::OrderLocks;
 use crate::state::placement::Placement;
@@ -209,7 +209,7 @@ impl Broker {
     /// running runtime.
     pub async fn start(start: Start) -> Result<Arc<Broker>, StartError> {
         let broker = Broker::load(start)?;
-        after_loss::cut(&broker);
+        after_loss::cut(&broker.store, &broker.topics, &broker.offsets, &broker.pops);
         let registry = Arc::clone(&broker.registry);
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
         broker.begin_duties().await?;
@@ -250,11 +250,11 @@ impl Broker {
     pub async fn write_configuration(start: Start) -> Result<(), StartError> {
         let broker = Broker::load(start)?;
         // What lies behind the end of its queue now, a broker that takes over would believe.
-        after_loss::cut(&broker);
+        after_loss::cut(&broker.store, &broker.topics, &broker.offsets, &broker.pops);
         rows::put(&broker.store, &broker.offsets);
         broker.store.journal().written().reached(broker.store.journal().position()).await;
         broker.config_files.export(&broker, When::Changed).await?;
-        Ok(broker.config_files.export_timer_counts(&broker).await?)
+        Ok(broker.config_files.export_timer_counts(broker.timers.as_deref()).await?)
     }
 
     /// What the journal and `config/*.json` say, without a task.
@@ -314,7 +314,7 @@ impl Broker {
             ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port),
             limits: Limits::default(),
             unreadable: Unreadable::default(),
-            has_told_of_unknown_needs: AtomicBool::new(false),
+            needs: Needs::default(),
             oneway_refusals: OnewayRefusals::default(),
             cold_limits: ColdLimits::default(),
             log_end_at_start: store.end(),

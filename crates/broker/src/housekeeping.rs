@@ -5,14 +5,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::BrokerSettings;
+use env::Clock;
 use journal::Table;
+use store::Store;
 
 use crate::blocking::beside;
 use crate::broker::Broker;
 use crate::caller::JOURNAL_TIMEOUT;
 use crate::client::heartbeat;
+use crate::client_handle::ClientHandle;
 use crate::config_files::{ConfigFilesError, Exports, Extras, When};
 use crate::minute_log::{Minute, MinuteLog};
+use crate::state::clients::Clients;
+use crate::state::conditions::Conditions;
 use crate::state::falls::{Fall, Falls};
 use crate::state::groups::{ForbiddenTable, Groups};
 use crate::state::offsets::{Offsets, rows};
@@ -29,7 +35,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Does a last time what the tasks did, which have ended. Nobody is served any more. An error if `config/*.json` are behind the journal then:
 /// another broker would go on with what they say.
 pub(crate) async fn finish(broker: &Broker) -> Result<(), ConfigFilesError> {
-    tend_conditions(broker);
+    tend_conditions(&broker.settings.load(), &broker.conditions, &broker.clients, &broker.clock);
     let position = rows::put(&broker.store, &broker.offsets);
     let written = broker.store.journal().written().reached(position);
     let exported = if tokio::time::timeout(JOURNAL_TIMEOUT, written).await.is_err() {
@@ -39,7 +45,7 @@ pub(crate) async fn finish(broker: &Broker) -> Result<(), ConfigFilesError> {
     } else {
         broker.config_files.export(broker, When::Changed).await
     };
-    if let Err(error) = broker.config_files.export_timer_counts(broker).await {
+    if let Err(error) = broker.config_files.export_timer_counts(broker.timers.as_deref()).await {
         tracing::error!(%error, "counts of timer messages not exported; Apache's broker would count them anew");
     }
     exported
@@ -101,7 +107,7 @@ pub(crate) async fn keep_house(broker: Arc<Broker>, mut stop: Stop) {
     let every = Duration::from_millis(SAMPLE_MS.unsigned_abs());
     let mut minutes = MinuteLog::default();
     let mut steps = Steps::new(&broker.clock);
-    tell_behind(&broker);
+    tell_behind(&broker.store, &broker.clock);
     while !stop.is_asked() {
         tokio::select! {
             biased;
@@ -123,8 +129,8 @@ pub(crate) async fn keep_house(broker: Arc<Broker>, mut stop: Stop) {
 }
 
 /// Says that the clock stands behind what the last process has stored: it was ahead then, or is behind now.
-fn tell_behind(broker: &Broker) {
-    let by_ms = broker.store.last_timestamp().saturating_sub(broker.clock.now().0);
+fn tell_behind(store: &Store, clock: &Clock) {
+    let by_ms = store.last_timestamp().saturating_sub(clock.now().0);
     if by_ms >= STEP_MS {
         tracing::warn!(
             by_ms,
@@ -139,7 +145,7 @@ fn tidy(broker: &Broker) {
     let idle = broker.settings.load().pop_polling_map_expire_time_seconds;
     broker.hold.rooms.sweep(Duration::from_secs(idle));
     broker.routes.expire(broker.clock.now());
-    tend_conditions(broker);
+    tend_conditions(&broker.settings.load(), &broker.conditions, &broker.clients, &broker.clock);
     heartbeat::close_silent(broker);
     let untold = std::mem::take(&mut *broker.untold.lock());
     heartbeat::tell_late(&broker.clients, untold);
@@ -160,9 +166,9 @@ fn tell(minute: &Minute) {
     );
 }
 
-fn tend_conditions(broker: &Broker) {
-    let keep_ms = broker.settings.load().filter_data_clean_time_span;
-    broker.conditions.tend(&broker.clients, broker.clock.now().0, keep_ms);
+fn tend_conditions(settings: &BrokerSettings, conditions: &Conditions, clients: &Clients<ClientHandle>, clock: &Clock) {
+    let keep_ms = settings.filter_data_clean_time_span;
+    conditions.tend(clients, clock.now().0, keep_ms);
 }
 
 /// Writes RocketMQ's JSON files when their state has changed.

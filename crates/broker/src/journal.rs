@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use config::StoreSettings;
 use journal::JournalOptions;
+use store::Store;
 
-use crate::broker::Broker;
+use crate::config_files::ConfigFiles;
 
 /// What the settings say of the journal. When its changes are synced is not in them: that is the store's flush mode.
 pub fn options(settings: &StoreSettings) -> JournalOptions {
@@ -34,8 +35,8 @@ pub(crate) struct Figure {
 }
 
 /// The settings, and what there is beside them.
-pub(crate) fn figures(broker: &Broker) -> [Figure; 27] {
-    let journal = broker.store.journal();
+pub(crate) fn figures(store: &Store, store_settings: &StoreSettings, config_files: &ConfigFiles) -> [Figure; 27] {
+    let journal = store.journal();
     let (stats, options) = (journal.stats(), journal.options());
     let now = |name, value, about| Figure { name, is_count: false, about, value };
     let count = |name, value, about| Figure { name, is_count: true, about, value };
@@ -60,11 +61,11 @@ pub(crate) fn figures(broker: &Broker) -> [Figure; 27] {
             "Snapshots that failed, and are tried again later each time",
         ),
         count("journalMaintenanceBytes", stats.maintenance_bytes, "Bytes of snapshots and of heads of files"),
-        count("configurationBytes", broker.config_files.written(), "Bytes of config/*.json written, each time whole"),
-        count("configurationUnpaidBytes", broker.config_files.unpaid(), "Of these, what was due before it was paid"),
+        count("configurationBytes", config_files.written(), "Bytes of config/*.json written, each time whole"),
+        count("configurationUnpaidBytes", config_files.unpaid(), "Of these, what was due before it was paid"),
         now(
             "journalUnpaidMillis",
-            broker.store_settings.load().journal_unpaid_millis,
+            store_settings.journal_unpaid_millis,
             "How long a change waits for that at most until it is in config/*.json",
         ),
         count("journalForegroundBytes", stats.foreground_bytes, "Bytes of changes and of the log"),
@@ -75,7 +76,7 @@ pub(crate) fn figures(broker: &Broker) -> [Figure; 27] {
         now("journalCompleteDelayMillis", millis(options.complete_delay), "The same when somebody waits for it"),
         now(
             "journalOffsetsMillis",
-            broker.store_settings.load().journal_offsets_millis,
+            store_settings.journal_offsets_millis,
             "How long committed offsets gather before they become a change",
         ),
         now("journalWaiting", journal.written().waiters() as u64, "Who waits for a change to be written"),

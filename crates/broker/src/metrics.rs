@@ -6,11 +6,13 @@ mod exposition;
 mod groups;
 mod traffic;
 
-use env::TimeMs;
+use config::StoreSettings;
+use env::{Clock, TimeMs};
 use exposition::{Exposition, MetricKind};
-use store::MemoryFigures;
+use store::{MemoryFigures, Store};
 
 use crate::broker::Broker;
+use crate::config_files::ConfigFiles;
 use crate::state::falls::{Cause, Waited};
 
 /// What RocketMQ says of where messages are, in each figure of the store.
@@ -57,14 +59,14 @@ impl Broker {
         page.metric("rocketmq_consumer_group_number", MetricKind::Gauge, "Consumer groups");
         page.value(&[], self.groups.len());
         traffic::show(self, &mut page);
-        groups::show_clients(self, &mut page);
+        groups::show_clients(&self.clients, &mut page);
         groups::show_lags(self, &mut page);
-        storage(self, &mut page);
+        storage(&self.store, &self.clock, &mut page);
         groups::show_needs(self, &mut page);
         if let Some(memory) = self.store.memory() {
             shares(&memory, &mut page);
         }
-        journal(self, &mut page);
+        journal(&self.store, &self.store_settings.load(), &self.config_files, &mut page);
         page.metric("gantry_waited_seconds_total", MetricKind::Counter, "What was waited for, of all who did together");
         for (cause, waited) in Cause::ALL.into_iter().zip(self.waited()) {
             page.value(&[("cause", cause.name())], waited.as_secs_f64());
@@ -114,8 +116,7 @@ fn is(yes: bool) -> &'static str {
     if yes { "true" } else { "false" }
 }
 
-fn storage(broker: &Broker, page: &mut Exposition) {
-    let store = &broker.store;
+fn storage(store: &Store, clock: &Clock, page: &mut Exposition) {
     let (min, end) = (store.min_offset().0, store.end().0);
     page.metric("rocketmq_storage_size_bytes", MetricKind::Gauge, "Bytes of the log");
     page.value(&STORAGE, end - min);
@@ -138,12 +139,12 @@ fn storage(broker: &Broker, page: &mut Exposition) {
     );
     // One that cannot be read has no age.
     if let Ok(Some(stored)) = store.about_record_cold(store.min_offset(), |oldest| oldest.store_timestamp()) {
-        page.value(&STORAGE, broker.clock.now().since(TimeMs(stored)).max(0));
+        page.value(&STORAGE, clock.now().since(TimeMs(stored)).max(0));
     }
 }
 
-fn journal(broker: &Broker, page: &mut Exposition) {
-    for figure in crate::journal::figures(broker) {
+fn journal(store: &Store, store_settings: &StoreSettings, config_files: &ConfigFiles, page: &mut Exposition) {
+    for figure in crate::journal::figures(store, store_settings, config_files) {
         let (kind, end) = if figure.is_count { (MetricKind::Counter, "_total") } else { (MetricKind::Gauge, "") };
         page.metric(&format!("gantry_{}{end}", snake(figure.name)), kind, figure.about);
         page.value(&[], figure.value);

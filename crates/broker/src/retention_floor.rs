@@ -7,7 +7,6 @@
 //! here.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use protocol::LogOffset;
 use store::{HourOfDay, Retention};
 
 use crate::broker::Broker;
-use crate::{timer, transaction};
+use crate::transaction;
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -54,48 +53,17 @@ pub(crate) fn begin(broker: &Arc<Broker>) {
 
 /// Where the oldest message lies that a group has yet to consume, or that waits; none: nobody needs any.
 fn needed_from(broker: &Broker) -> Option<LogOffset> {
-    not_consumed_from(broker).into_iter().chain(waiting_from(broker)).min()
+    let mut oldest: Option<LogOffset> = None;
+    each_not_consumed(broker, &mut |_, _, at| oldest = Some(oldest.map_or(at, |oldest| oldest.min(at))));
+    oldest.into_iter().chain(waiting_from(broker)).min()
 }
 
 /// Where the oldest message lies that waits for its time, or for its end: timer messages, those of delay levels, half messages.
 pub(crate) fn waiting_from(broker: &Broker) -> Option<LogOffset> {
-    let (delayed, half) = (broker.delay.needed_from(broker), transaction::needed_from(broker));
-    timer::needed_from(broker).into_iter().chain(delayed).chain(half).min()
-}
-
-/// Where the first message of a queue lies from an offset on. What is below the queue's beginning is gone already. Where the device does not
-/// say it, it may be anywhere: then all of the log is needed.
-pub(crate) fn first_from(broker: &Broker, topic: &str, queue_id: i32, offset: u64) -> Option<LogOffset> {
-    let store = &broker.store;
-    let queue = store.existing_queue(topic, u32::try_from(queue_id).ok()?)?;
-    let first = offset.max(queue.min_offset());
-    if first >= queue.max_offset() {
-        return None;
-    }
-    let mut units = Vec::new();
-    match queue.read_units(first, 2, true, &mut units) {
-        // A damaged unit leads too far, or is none: until it is mended, its message may lie anywhere.
-        Ok(_) => Some(match units[..] {
-            [unit, next] if unit.is_message() && unit.at >= next.at => store.min_offset(),
-            [unit, ..] if unit.is_message() && unit.end() > queue.log_end() => store.min_offset(),
-            [unit, ..] => unit.at,
-            [] => store.min_offset(),
-        }),
-        Err(error) => {
-            // Whoever reads the queue hears of it, too. Once, since this is asked every few seconds.
-            if !broker.has_told_of_unknown_needs.swap(true, Ordering::Relaxed) {
-                let what = "cannot tell what of the log is still needed; nothing goes while the queue cannot be read";
-                tracing::error!(topic, queue_id, %error, "{what}");
-            }
-            Some(store.min_offset())
-        }
-    }
-}
-
-fn not_consumed_from(broker: &Broker) -> Option<LogOffset> {
-    let mut oldest: Option<LogOffset> = None;
-    each_not_consumed(broker, &mut |_, _, at| oldest = Some(oldest.map_or(at, |oldest| oldest.min(at))));
-    oldest
+    let Broker { store, needs, delay, offsets, timers, .. } = broker;
+    let (delayed, half) = (delay.needed_from(store, needs), transaction::needed_from(store, needs, offsets));
+    let of_timers = timers.as_ref().and_then(|timers| timers.needed_from(store, needs));
+    of_timers.into_iter().chain(delayed).chain(half).min()
 }
 
 /// Of each group and topic that keeps something of the log, where the oldest message lies that the group has yet to consume, or has on lease.
@@ -113,6 +81,7 @@ pub(crate) fn needs(broker: &Broker) -> BTreeMap<(String, String), LogOffset> {
 fn each_not_consumed(broker: &Broker, f: &mut dyn FnMut(&str, &str, LogOffset)) {
     let hours = active_group_hours(&broker.store_settings.load());
     let since = broker.clock.now() - i64::try_from(hours).unwrap_or(i64::MAX).saturating_mul(HOUR_MS);
+    let first_from = |topic: &str, queue_id, offset| broker.needs.first_from(&broker.store, topic, queue_id, offset);
     // A client that pulls queues of its own choice may say nothing of topics.
     let is_active = |group: &str, topic: &str| {
         let connected = broker.clients.consumers(group);
@@ -120,13 +89,13 @@ fn each_not_consumed(broker: &Broker, f: &mut dyn FnMut(&str, &str, LogOffset)) 
     };
     broker.offsets.for_each_active(since, &is_active, &mut |change| {
         let offset = change.offset.and_then(|offset| u64::try_from(offset).ok());
-        let first = offset.and_then(|offset| first_from(broker, change.topic, change.queue_id, offset));
+        let first = offset.and_then(|offset| first_from(change.topic, change.queue_id, offset));
         if let Some(at) = first {
             f(change.group, change.topic, at);
         }
     });
     for (name, offset) in broker.pops.first_open() {
-        if let Some(at) = first_from(broker, &name.topic, name.queue_id, offset) {
+        if let Some(at) = first_from(&name.topic, name.queue_id, offset) {
             f(&name.group, &name.topic, at);
         }
     }

@@ -63,8 +63,8 @@ impl Broker {
                     }
                     match code {
                         Some(code) if code.row().is_answered_at_once => self.answer(session, Some(code), &request, out),
-                        Some(code) if beside::is_wanted_for(self, code, &request) => {
-                            beside::hand_over(self, session, code, &request, out);
+                        Some(code) if beside::is_wanted_for(&self.clients, code, &request) => {
+                            beside::hand_over(&self.beside, session, code, &request, out);
                         }
                         code => session.answering(self, Some(request.reply_to()), out, |session, out| {
                             self.answer(session, code, &request, out);
@@ -84,7 +84,7 @@ impl Broker {
         // Ends when all is done, or with as much as may be owed or kept back: each round but the last does one errand at least.
         loop {
             let is_done = self.run_errands(session, out).await;
-            session.settle(self, out).await;
+            session.settle(&self.store, out).await;
             if is_done {
                 return;
             }
@@ -209,66 +209,88 @@ impl Broker {
             RequestCode::END_TRANSACTION => transaction::end(self, session, request, out),
             RequestCode::RESUME_CHECK_HALF_MESSAGE => transaction::resume(self, session, request, out),
             RequestCode::VIEW_MESSAGE_BY_ID => view::message_by_id(self, session, request, out),
-            RequestCode::QUERY_MESSAGE => query::by_key(self, request, out),
+            RequestCode::QUERY_MESSAGE => query::by_key(&self.store_settings.load(), &self.store, request, out),
             RequestCode::SEARCH_OFFSET_BY_TIMESTAMP => view::offset_by_time(self, session, request, out),
             RequestCode::GET_MAX_OFFSET => view::max_offset(self, session, request, out),
             RequestCode::GET_MIN_OFFSET => view::min_offset(self, session, request, out),
             RequestCode::GET_EARLIEST_MSG_STORETIME => view::earliest_store_time(self, session, request, out),
             RequestCode::HEART_BEAT => heartbeat::beat(self, session, request, out),
             RequestCode::UNREGISTER_CLIENT => heartbeat::unregister(self, session, request, out),
-            RequestCode::GET_CONSUMER_LIST_BY_GROUP => heartbeat::consumer_ids(self, request, out),
-            RequestCode::CHECK_CLIENT_CONFIG => heartbeat::check(self, request, out),
+            RequestCode::GET_CONSUMER_LIST_BY_GROUP => heartbeat::consumer_ids(&self.clients, request, out),
+            RequestCode::CHECK_CLIENT_CONFIG => heartbeat::check(&self.settings.load(), request, out),
             RequestCode::UPDATE_CONSUMER_OFFSET => offsets::update(self, session, request, out),
             RequestCode::QUERY_CONSUMER_OFFSET => offsets::query(self, session, request, out),
-            RequestCode::GET_ALL_CONSUMER_OFFSET => offsets::all(self, request, out),
+            RequestCode::GET_ALL_CONSUMER_OFFSET => offsets::all(&self.offsets, request, out),
             RequestCode::CLONE_GROUP_OFFSET => offsets::copy(self, session, request, out),
-            RequestCode::LOCK_BATCH_MQ => order_lock::lock(self, request, out),
-            RequestCode::UNLOCK_BATCH_MQ => order_lock::unlock(self, request, out),
+            RequestCode::LOCK_BATCH_MQ => order_lock::lock(&self.order_locks, request, out),
+            RequestCode::UNLOCK_BATCH_MQ => order_lock::unlock(&self.order_locks, request, out),
             RequestCode::QUERY_ASSIGNMENT => assignment::query(self, session, request, out),
-            RequestCode::SET_MESSAGE_REQUEST_MODE => pop::mode::set(self, session, request, out),
-            RequestCode::GET_ALL_MESSAGE_REQUEST_MODE => pop::mode::all(self, request, out),
-            RequestCode::UPDATE_AND_CREATE_TOPIC => admin::topics::create(self, session, request, out),
-            RequestCode::UPDATE_AND_CREATE_TOPIC_LIST => admin::topics::create_all(self, session, request, out),
+            RequestCode::SET_MESSAGE_REQUEST_MODE => {
+                pop::mode::set(&self.topics, &self.groups, &self.pops, session, request, out)
+            }
+            RequestCode::GET_ALL_MESSAGE_REQUEST_MODE => pop::mode::all(&self.pops, request, out),
+            RequestCode::UPDATE_AND_CREATE_TOPIC => {
+                admin::topics::create(&self.settings.load(), &self.topics, &self.store, session, request, out)
+            }
+            RequestCode::UPDATE_AND_CREATE_TOPIC_LIST => {
+                admin::topics::create_all(&self.settings.load(), &self.topics, &self.store, session, request, out)
+            }
             RequestCode::UPDATE_AND_CREATE_STATIC_TOPIC => admin::static_topics::create(self, session, request, out),
             RequestCode::DELETE_TOPIC_IN_BROKER => admin::topics::delete(self, session, request, out),
-            RequestCode::GET_ALL_TOPIC_CONFIG => admin::topics::all(self, request, out),
-            RequestCode::GET_TOPIC_CONFIG => admin::topics::one(self, request, out),
+            RequestCode::GET_ALL_TOPIC_CONFIG => admin::topics::all(&self.topics, request, out),
+            RequestCode::GET_TOPIC_CONFIG => admin::topics::one(&self.topics, request, out),
             RequestCode::GET_TOPIC_STATS_INFO => admin::topics::stats(self, session, request, out),
-            RequestCode::QUERY_TOPIC_CONSUME_BY_WHO => admin::topics::consumed_by(self, request, out),
-            RequestCode::GET_SYSTEM_TOPIC_LIST_FROM_BROKER => admin::topics::system(self, request, out),
-            RequestCode::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => admin::groups::create(self, session, request, out),
+            RequestCode::QUERY_TOPIC_CONSUME_BY_WHO => {
+                admin::topics::consumed_by(&self.clients, &self.offsets, request, out)
+            }
+            RequestCode::GET_SYSTEM_TOPIC_LIST_FROM_BROKER => {
+                admin::topics::system(&self.topics, &self.settings.load(), request, out)
+            }
+            RequestCode::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP => {
+                admin::groups::create(&self.groups, &self.topics, &self.store, session, request, out)
+            }
             RequestCode::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST => {
-                admin::groups::create_all(self, session, request, out)
+                admin::groups::create_all(&self.groups, &self.topics, &self.store, session, request, out)
             }
             RequestCode::DELETE_SUBSCRIPTIONGROUP => admin::groups::delete(self, session, request, out),
-            RequestCode::GET_ALL_SUBSCRIPTIONGROUP_CONFIG => admin::groups::all(self, request, out),
-            RequestCode::GET_SUBSCRIPTIONGROUP_CONFIG => admin::groups::one(self, request, out),
-            RequestCode::QUERY_TOPICS_BY_CONSUMER => admin::groups::topics(self, request, out),
-            RequestCode::QUERY_SUBSCRIPTION_BY_CONSUMER => admin::groups::subscription(self, request, out),
-            RequestCode::UPDATE_AND_GET_GROUP_FORBIDDEN => admin::groups::forbid(self, session, request, out),
-            RequestCode::GET_CONSUMER_CONNECTION_LIST => admin::connections::consumers(self, request, out),
-            RequestCode::GET_PRODUCER_CONNECTION_LIST => admin::connections::producers(self, request, out),
-            RequestCode::GET_ALL_PRODUCER_INFO => admin::connections::all_producers(self, request, out),
-            RequestCode::GET_CONSUMER_RUNNING_INFO => admin::relay::running_info(self, session, request, out),
+            RequestCode::GET_ALL_SUBSCRIPTIONGROUP_CONFIG => admin::groups::all(&self.groups, request, out),
+            RequestCode::GET_SUBSCRIPTIONGROUP_CONFIG => admin::groups::one(&self.groups, request, out),
+            RequestCode::QUERY_TOPICS_BY_CONSUMER => {
+                admin::groups::topics(&self.offsets, self.advertised, request, out)
+            }
+            RequestCode::QUERY_SUBSCRIPTION_BY_CONSUMER => admin::groups::subscription(&self.clients, request, out),
+            RequestCode::UPDATE_AND_GET_GROUP_FORBIDDEN => admin::groups::forbid(&self.groups, session, request, out),
+            RequestCode::GET_CONSUMER_CONNECTION_LIST => admin::connections::consumers(&self.clients, request, out),
+            RequestCode::GET_PRODUCER_CONNECTION_LIST => admin::connections::producers(&self.clients, request, out),
+            RequestCode::GET_ALL_PRODUCER_INFO => {
+                admin::connections::all_producers(&self.clients, &self.clock, request, out)
+            }
+            RequestCode::GET_CONSUMER_RUNNING_INFO => admin::relay::running_info(&self.clients, session, request, out),
             RequestCode::CONSUME_MESSAGE_DIRECTLY => admin::relay::consume_directly(self, session, request, out),
             RequestCode::INVOKE_BROKER_TO_GET_CONSUMER_STATUS => {
-                admin::relay::consumer_status(self, session, request, out)
+                admin::relay::consumer_status(&self.clients, session, request, out)
             }
             RequestCode::INVOKE_BROKER_TO_RESET_OFFSET => admin::reset::reset(self, session, request, out),
             RequestCode::GET_CONSUME_STATS => admin::progress::of_group(self, session, request, out),
             RequestCode::GET_BROKER_CONSUME_STATS => admin::progress::of_all(self, session, request, out),
             RequestCode::QUERY_CONSUME_TIME_SPAN => admin::progress::time_spans(self, session, request, out),
             RequestCode::CLEAN_EXPIRED_CONSUMEQUEUE => admin::cleaning::expired_queues(request, out),
-            RequestCode::CLEAN_UNUSED_TOPIC => admin::cleaning::unused_topics(self, session, request, out),
-            RequestCode::DELETE_EXPIRED_COMMITLOG => admin::cleaning::expired_files(self, session, request, out),
-            RequestCode::QUERY_CONSUME_QUEUE => admin::queues::units(self, request, out),
-            RequestCode::QUERY_CORRECTION_OFFSET => admin::queues::corrections(self, request, out),
-            RequestCode::CHECK_ROCKSDB_CQ_WRITE_PROGRESS => admin::rocksdb::check(self, request, out),
+            RequestCode::CLEAN_UNUSED_TOPIC => admin::cleaning::unused_topics(&self.topics, session, request, out),
+            RequestCode::DELETE_EXPIRED_COMMITLOG => admin::cleaning::expired_files(&self.store, session, request, out),
+            RequestCode::QUERY_CONSUME_QUEUE => {
+                admin::queues::units(&self.store, &self.topics, &self.clients, &self.conditions, request, out)
+            }
+            RequestCode::QUERY_CORRECTION_OFFSET => {
+                admin::queues::corrections(&self.offsets, &self.store, request, out)
+            }
+            RequestCode::CHECK_ROCKSDB_CQ_WRITE_PROGRESS => admin::rocksdb::check(&self.topics, request, out),
             RequestCode::EXPORT_ROCKSDB_CONFIG_TO_JSON => admin::rocksdb::export(request, out),
-            RequestCode::UPDATE_COLD_DATA_FLOW_CTR_CONFIG => admin::cold_data::update(self, request, out),
-            RequestCode::REMOVE_COLD_DATA_FLOW_CTR_CONFIG => admin::cold_data::remove(self, request, out),
-            RequestCode::GET_COLD_DATA_FLOW_CTR_INFO => admin::cold_data::show(self, request, out),
-            RequestCode::SET_COMMITLOG_READ_MODE => admin::cold_data::set_read_mode(self, session, request, out),
+            RequestCode::UPDATE_COLD_DATA_FLOW_CTR_CONFIG => admin::cold_data::update(&self.cold_limits, request, out),
+            RequestCode::REMOVE_COLD_DATA_FLOW_CTR_CONFIG => admin::cold_data::remove(&self.cold_limits, request, out),
+            RequestCode::GET_COLD_DATA_FLOW_CTR_INFO => {
+                admin::cold_data::show(&self.configuration, &self.cold_limits, request, out)
+            }
+            RequestCode::SET_COMMITLOG_READ_MODE => admin::cold_data::set_read_mode(&self.store, session, request, out),
             RequestCode::AUTH_CREATE_USER
             | RequestCode::AUTH_UPDATE_USER
             | RequestCode::AUTH_DELETE_USER
@@ -280,28 +302,34 @@ impl Broker {
             | RequestCode::AUTH_GET_ACL
             | RequestCode::AUTH_LIST_ACL => Err(admin::access::refuse(request)),
             RequestCode::NOTIFY_MIN_BROKER_ID_CHANGE => admin::replicas::min_broker_id_changed(request, out),
-            RequestCode::EXCHANGE_BROKER_HA_INFO => admin::replicas::exchange(self, request, out),
+            RequestCode::EXCHANGE_BROKER_HA_INFO => {
+                admin::replicas::exchange(self.advertised, &self.ha_address, self.log_end_at_start, request, out)
+            }
             RequestCode::GET_BROKER_EPOCH_CACHE => Err(admin::replicas::epochs()),
             RequestCode::NOTIFY_BROKER_ROLE_CHANGED => admin::replicas::role_changed(request, out),
-            RequestCode::GET_BROKER_HA_STATUS => admin::replicas::status(self, request, out),
+            RequestCode::GET_BROKER_HA_STATUS => admin::replicas::status(&self.standing, &self.store, request, out),
             RequestCode::RESET_MASTER_FLUSH_OFFSET => admin::replicas::reset_flushed(request, out),
             RequestCode::UPDATE_BROKER_CONFIG => admin::configuration::update(self, session, request, out),
-            RequestCode::GET_BROKER_CONFIG => admin::configuration::all(self, request, out),
+            RequestCode::GET_BROKER_CONFIG => admin::configuration::all(&self.configuration, request, out),
             RequestCode::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, request, out),
-            RequestCode::VIEW_BROKER_STATS_DATA => admin::runtime::stats(self, request, out),
-            RequestCode::GET_TIMER_CHECK_POINT => admin::timers::marks(self, request, out),
-            RequestCode::GET_TIMER_METRICS => admin::timers::metrics(self, request, out),
-            RequestCode::SWITCH_TIMER_ENGINE => admin::timers::switch_engine(self, request, out),
-            RequestCode::GET_ALL_DELAY_OFFSET => admin::runtime::delay_offsets(self, request, out),
+            RequestCode::VIEW_BROKER_STATS_DATA => admin::runtime::stats(&self.stats, request, out),
+            RequestCode::GET_TIMER_CHECK_POINT => admin::timers::marks(self.timers.as_deref(), request, out),
+            RequestCode::GET_TIMER_METRICS => admin::timers::metrics(self.timers.as_deref(), request, out),
+            RequestCode::SWITCH_TIMER_ENGINE => admin::timers::switch_engine(self.timers.as_deref(), request, out),
+            RequestCode::GET_ALL_DELAY_OFFSET => admin::runtime::delay_offsets(&self.delay, request, out),
             RequestCode::LITE_SUBSCRIPTION_CTL if self.store.has_light_queues() => {
                 lite::control(self, session, request, out)
             }
             RequestCode::GET_BROKER_LITE_INFO => lite::of_broker(self, request, out),
-            RequestCode::GET_PARENT_TOPIC_INFO => lite::of_parent_topic(self, request, out),
-            RequestCode::GET_LITE_TOPIC_INFO => lite::of_lite_topic(self, request, out),
-            RequestCode::GET_LITE_CLIENT_INFO => lite::of_client(self, request, out),
-            RequestCode::GET_LITE_GROUP_INFO => lite::of_group(self, request, out),
-            RequestCode::TRIGGER_LITE_DISPATCH => lite::trigger(self, request, out),
+            RequestCode::GET_PARENT_TOPIC_INFO => {
+                lite::of_parent_topic(&self.topics, &self.store, &self.groups, request, out)
+            }
+            RequestCode::GET_LITE_TOPIC_INFO => {
+                lite::of_lite_topic(&self.topics, &self.store, &self.groups, &self.lite, request, out)
+            }
+            RequestCode::GET_LITE_CLIENT_INFO => lite::of_client(&self.topics, &self.groups, &self.lite, request, out),
+            RequestCode::GET_LITE_GROUP_INFO => lite::of_group(&self.groups, &self.offsets, &self.store, request, out),
+            RequestCode::TRIGGER_LITE_DISPATCH => lite::trigger(&self.groups, &self.lite, request, out),
             RequestCode::POP_LITE_MESSAGE | RequestCode::LITE_SUBSCRIPTION_CTL => {
                 let mut refusal = Refusal::not_registered(code.number());
                 refusal
@@ -364,6 +392,6 @@ impl Service for Broker {
         self.limits.closed(session.connection.listener());
         let id = session.connection.id();
         beside::at_the_end(self, id, self.clients.has_crowd(), move |broker| heartbeat::closed(broker, id));
-        session.forget(self);
+        session.forget(&self.hold);
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 
 use net::{Connection, Frames, KeptBack, Outgoing, ReplyTo};
 use protocol::code::ResponseCode;
+use store::Store;
 use tokio::sync::Semaphore;
 
 use crate::broker::Broker;
@@ -16,7 +17,7 @@ use crate::inbox::{Errand, Inbox, LetGo};
 use crate::parked::{Question, Slots};
 use crate::refusal::Refusal;
 use crate::sends::Sends;
-use crate::waiting::hold::{Slot, Wake};
+use crate::waiting::hold::{Hold, Slot, Wake};
 
 /// Bursts of one connection whose replies wait for the journal. Above it we stop reading the connection, for
 /// [`JOURNAL_TIMEOUT`](crate::caller::JOURNAL_TIMEOUT) at most.
@@ -177,13 +178,13 @@ impl Session {
     }
 
     /// Drops what the connection has parked, and what it was woken for, when it ends.
-    pub(crate) fn forget(mut self, broker: &Broker) {
-        broker.hold.forget(&self.inbox.waiter);
+    pub(crate) fn forget(mut self, hold: &Hold) {
+        hold.forget(&self.inbox.waiter);
         // Undone work goes first: others may be woken for it.
         self.parked = Slots::new();
         self.inbox.take(&mut self.errands);
         self.errands = Vec::new();
-        broker.hold.rooms.forget(&self.inbox.waiter);
+        hold.rooms.forget(&self.inbox.waiter);
     }
 
     /// Gives back what bursts have left for the next one: a connection that rests is one of very many, perhaps.
@@ -248,19 +249,19 @@ impl Session {
 
     /// At the end of a burst: replies that were kept back leave, or a task waits for the journal in their name, so that this connection
     /// is read on.
-    pub(crate) async fn settle(&mut self, broker: &Broker, out: &mut Outgoing) {
+    pub(crate) async fn settle(&mut self, store: &Store, out: &mut Outgoing) {
         self.waits.written = 0;
         let Some(written) = self.owed.iter().map(|owed| owed.written).max() else { return };
         let synced = self.owed.iter().map(|owed| owed.synced).max().unwrap_or_default();
         let owed = std::mem::take(&mut self.owed);
         let bytes: usize = owed.iter().map(Owed::bytes).sum();
-        let journal = Journalled::of(&broker.store);
+        let journal = Journalled::of(store);
         if journal.covers(written, synced) {
             self.kept_back.remove(bytes);
             owed.into_iter().for_each(|owed| out.extend(owed.replies));
             return;
         }
-        journal.want(&broker.store, synced);
+        journal.want(store, synced);
         let inbox = Arc::clone(&self.inbox);
         let debt = inbox.owe();
         let wait = async move {

@@ -80,20 +80,7 @@ const BROKER: &[(&str, &str, &[&str])] = &[
     (
         "broker",
         "the struct, who asks, a connection's session, threads beside the workers",
-        &[
-            "beside",
-            "broker",
-            "caller",
-            "cold",
-            "inbox",
-            "journal",
-            "limits",
-            "parked",
-            "parts",
-            "sends",
-            "session",
-            "state::offsets::after_loss",
-        ],
+        &["beside", "broker", "caller", "cold", "inbox", "journal", "limits", "parked", "parts", "sends", "session"],
     ),
     ("write", "from a checked message to its acknowledgement", &["minute_log", "write"]),
     (

@@ -11,11 +11,12 @@ use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::request::SetCommitLogReadMode;
 use serde_json::json;
-use store::ReadMode;
+use store::{ReadMode, Store};
 
-use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::state::cold_limits::ColdLimits;
+use crate::state::configuration::Configuration;
 
 /// Groups that may have a limit of their own.
 const GROUPS_MAX: usize = 10_000;
@@ -32,7 +33,7 @@ fn text<'a>(request: &Request<'a>) -> Result<&'a str, Refusal> {
 }
 
 /// 2001: limits of groups, as a property file; all or none.
-pub(crate) fn update(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn update(cold_limits: &ColdLimits, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
     let lines = properties::parse(text(request)?)
         .map_err(|error| Refusal::new(ResponseCode::SystemError, format!("string2Properties error: {error}")))?;
@@ -44,7 +45,7 @@ pub(crate) fn update(broker: &Broker, request: &Request<'_>, out: &mut Outgoing)
         let limit = limit.map_err(|_| invalid(format!("limit of group {}: \"{shown}\" is not an i64", line.key)))?;
         wanted.insert(line.key, limit);
     }
-    let mut limits = broker.cold_limits.0.lock();
+    let mut limits = cold_limits.0.lock();
     let more = wanted.keys().filter(|group| !limits.contains_key(*group)).count();
     if limits.len() + more > GROUPS_MAX {
         return Err(invalid(format!("{} groups would have a limit, more than {GROUPS_MAX}", limits.len() + more)));
@@ -56,18 +57,23 @@ pub(crate) fn update(broker: &Broker, request: &Request<'_>, out: &mut Outgoing)
 }
 
 /// 2002: a group has no limit of its own any more. The body is its name; one that has none is a success, as in Apache.
-pub(crate) fn remove(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    broker.cold_limits.0.lock().remove(text(request)?);
+pub(crate) fn remove(cold_limits: &ColdLimits, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    cold_limits.0.lock().remove(text(request)?);
     out.reply(request.reply_to(), ResponseCode::Success, None, &(), &[]);
     Ok(())
 }
 
 /// 2003: the limits. Nothing is counted, so `runtimeTable` is empty.
-pub(crate) fn show(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    let number = |key| broker.configuration.text(key).parse::<i64>().unwrap_or_default();
+pub(crate) fn show(
+    configuration: &Configuration,
+    cold_limits: &ColdLimits,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let number = |key| configuration.text(key).parse::<i64>().unwrap_or_default();
     let info = json!({
         "runtimeTable": {},
-        "configTable": *broker.cold_limits.0.lock(),
+        "configTable": *cold_limits.0.lock(),
         "cgColdReadThreshold": number("cgColdReadThreshold"),
         "globalColdReadThreshold": number("globalColdReadThreshold"),
         "globalAcc": 0,
@@ -78,7 +84,7 @@ pub(crate) fn show(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -
 
 /// 2004: how the kernel reads pages of the log that are not in memory: 0 with those around them, 1 alone. Until the next start.
 pub(crate) fn set_read_mode(
-    broker: &Broker,
+    store: &Store,
     session: &Session,
     request: &Request<'_>,
     out: &mut Outgoing,
@@ -95,7 +101,7 @@ pub(crate) fn set_read_mode(
             return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
         }
     };
-    broker.store.set_read_mode(mode).map_err(Refusal::failed)?;
+    store.set_read_mode(mode).map_err(Refusal::failed)?;
     tracing::info!(?mode, peer = %session.connection.peer(), "read mode of the log set by request");
     let remark = format!("set commitlog readahead mode success, mode: {text}");
     out.reply(request.reply_to(), ResponseCode::Success, Some(&remark), &(), &[]);

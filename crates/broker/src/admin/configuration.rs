@@ -20,6 +20,7 @@ use crate::cold::Unanswered;
 use crate::inbox::Errand;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::state::configuration::Configuration;
 
 /// Keys that nobody may change from afar, whatever the settings say: they say who may change what.
 const ALWAYS_BLACK: [&str; 2] = ["configBlackList", "brokerConfigPath"];
@@ -183,8 +184,8 @@ fn is_black(black_list: &[String], key: &str) -> bool {
 }
 
 /// 26: all settings, as a property file, and their version.
-pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    let state = broker.configuration.now.lock();
+pub(crate) fn all(configuration: &Configuration, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let state = configuration.now.lock();
     let version = fastjson::to_vec(&state.version, Dialect::FastJson);
     let version = String::from_utf8_lossy(&version);
     let mut body = String::new();

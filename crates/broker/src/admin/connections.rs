@@ -10,14 +10,18 @@ use protocol::code::ResponseCode;
 use protocol::request::{GetConsumerConnections, GetProducerConnections};
 
 use crate::answer::reply_json;
-use crate::broker::Broker;
+use crate::client_handle::ClientHandle;
 use crate::refusal::Refusal;
-use crate::state::clients::Member;
+use crate::state::clients::{Clients, Member};
 
 /// 203: the consumers of a group, and what they subscribe to.
-pub(crate) fn consumers(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn consumers(
+    clients: &Clients<ClientHandle>,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let name = GetConsumerConnections::decode(&request.header.fields)?.consumer_group;
-    let Some(group) = broker.clients.consumers(name) else {
+    let Some(group) = clients.consumers(name) else {
         return Err(Refusal::new(ResponseCode::ConsumerNotOnline, format!("the consumer group[{name}] not online")));
     };
     let reply = ConsumerConnection {
@@ -32,9 +36,13 @@ pub(crate) fn consumers(broker: &Broker, request: &Request<'_>, out: &mut Outgoi
 }
 
 /// 204: the producers of a group.
-pub(crate) fn producers(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn producers(
+    clients: &Clients<ClientHandle>,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let name = GetProducerConnections::decode(&request.header.fields)?.producer_group;
-    let Some(members) = broker.clients.producers(name) else {
+    let Some(members) = clients.producers(name) else {
         return Err(Refusal::new(ResponseCode::SystemError, format!("the producer group[{name}] not exist")));
     };
     reply_json(request, out, &ProducerConnection { connection_set: connections(&members) });
@@ -42,12 +50,16 @@ pub(crate) fn producers(broker: &Broker, request: &Request<'_>, out: &mut Outgoi
 }
 
 /// 328: all producers.
-pub(crate) fn all_producers(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    let data: BTreeMap<String, Vec<ProducerInfo>> = broker
-        .clients
+pub(crate) fn all_producers(
+    clients: &Clients<ClientHandle>,
+    clock: &Clock,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let data: BTreeMap<String, Vec<ProducerInfo>> = clients
         .all_producers()
         .into_iter()
-        .map(|(group, members)| (group, members.iter().map(|member| producer(member, &broker.clock)).collect()))
+        .map(|(group, members)| (group, members.iter().map(|member| producer(member, clock)).collect()))
         .collect();
     reply_json(request, out, &ProducerTable { data });
     Ok(())

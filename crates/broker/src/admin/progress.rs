@@ -15,9 +15,11 @@ use store::{ConsumeQueue, Store};
 
 use crate::answer::reply_json;
 use crate::broker::Broker;
+use crate::client_handle::ClientHandle;
 use crate::pop::origin_topic;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::state::clients::Clients;
 use crate::state::topics::queues::ends;
 
 /// One queue that a group consumes, before the time is known.
@@ -41,8 +43,8 @@ pub(crate) fn of_group(
         .map(|list| list.split(';').filter(|topic| !topic.is_empty()).map(Arc::from).collect::<BTreeSet<_>>());
     let topics = match (listed, asked.topic.filter(|topic| !topic.is_empty())) {
         (Some(topics), _) if !topics.is_empty() => topics,
-        (_, Some(topic)) => subscribed(broker, group, BTreeSet::from([Arc::from(topic)])),
-        (_, None) => subscribed(broker, group, broker.offsets.topics_of(group)),
+        (_, Some(topic)) => subscribed(&broker.clients, group, BTreeSet::from([Arc::from(topic)])),
+        (_, None) => subscribed(&broker.clients, group, broker.offsets.topics_of(group)),
     };
     let consume_tps = topics.iter().map(|topic| broker.stats.consume_tps(group, topic)).sum();
     let mut offset_table = BTreeMap::new();
@@ -55,8 +57,8 @@ pub(crate) fn of_group(
 }
 
 /// Of a group that is connected, only what it subscribes to counts.
-fn subscribed(broker: &Broker, group: &str, topics: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
-    match broker.clients.consumers(group).filter(|consumers| consumers.has_subscriptions()) {
+fn subscribed(clients: &Clients<ClientHandle>, group: &str, topics: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
+    match clients.consumers(group).filter(|consumers| consumers.has_subscriptions()) {
         Some(consumers) => {
             topics.into_iter().filter(|topic| consumers.subscription(origin_topic(topic, group)).is_some()).collect()
         }
@@ -120,7 +122,7 @@ pub(crate) fn of_all(
     for group in broker.groups.all() {
         session.check_wanted()?;
         let mut of_topics = Vec::new();
-        for topic in subscribed(broker, &group.name, topics_of.remove(&group.name).unwrap_or_default()) {
+        for topic in subscribed(&broker.clients, &group.name, topics_of.remove(&group.name).unwrap_or_default()) {
             let Some(found) = broker.topics.get(&topic) else { continue };
             if asked.is_order && !found.config().order {
                 continue;

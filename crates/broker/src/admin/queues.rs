@@ -8,13 +8,16 @@ use protocol::body::{ConsumeQueueUnit, CorrectionOffsets, QueryConsumeQueueReply
 use protocol::code::ResponseCode;
 use protocol::request::{FieldError, QueryConsumeQueue, QueryCorrectionOffset};
 use protocol::tags;
-use store::{ConsumeQueue, QueueError, Unit};
+use store::{ConsumeQueue, QueueError, Store, Unit};
 
 use crate::answer::reply_json;
-use crate::broker::Broker;
+use crate::client_handle::ClientHandle;
 use crate::refusal::Refusal;
-use crate::state::clients::ClientSubscription;
+use crate::state::clients::{ClientSubscription, Clients};
+use crate::state::conditions::Conditions;
 use crate::state::message_filter::SQL92;
+use crate::state::offsets::Offsets;
+use crate::state::topics::Topics;
 use crate::state::topics::queues::ends;
 
 /// Units in one answer: some 4 MB of JSON, a quarter of what a frame holds.
@@ -33,7 +36,14 @@ pub(crate) fn name<'a>(field: &str, text: &'a str) -> Result<&'a str, Refusal> {
 /// 321: units of a consume queue, and how a group filters them.
 ///
 /// An index outside the queue is a success without a body, as in Apache, whose tools look at the remark then.
-pub(crate) fn units(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn units(
+    store: &Store,
+    topics: &Topics,
+    clients: &Clients<ClientHandle>,
+    conditions: &Conditions,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked = QueryConsumeQueue::decode(&request.header.fields)?;
     let topic = name("topic", asked.topic.ok_or(FieldError::Missing { name: "topic" })?)?;
     let group = asked.consumer_group.map(|group| name("consumerGroup", group)).transpose()?;
@@ -41,11 +51,11 @@ pub(crate) fn units(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) 
         let remark = format!("field count: {} is more than {UNITS_MAX}, the limit of one answer", asked.count);
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
-    let queue = u32::try_from(asked.queue_id).ok().and_then(|id| broker.store.existing_queue(topic, id));
+    let queue = u32::try_from(asked.queue_id).ok().and_then(|id| store.existing_queue(topic, id));
     let (queue, (min, max)) = match queue {
         Some(queue) => (Some(Arc::clone(&queue)), ends(&queue)),
         // Queues that nothing was written to have no files; in Apache they come into being by being asked for.
-        None if broker.topics.get(topic).is_some_and(|topic| topic.has_queue(asked.queue_id)) => (None, (0, 0)),
+        None if topics.get(topic).is_some_and(|topic| topic.has_queue(asked.queue_id)) => (None, (0, 0)),
         None => {
             return Err(Refusal::new(ResponseCode::SystemError, format!("{}@{topic} is not exist!", asked.queue_id)));
         }
@@ -58,9 +68,9 @@ pub(crate) fn units(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) 
     };
     let (subscription, filter_data) = match group {
         None => (None, None),
-        Some(group) => match broker.clients.subscription(group, topic) {
+        Some(group) => match clients.subscription(group, topic) {
             None => (None, Some(format!("{group}@{topic} is not online!"))),
-            Some(found) => (Some(found.data.clone()), Some(filter_data(broker, group, topic, &found))),
+            Some(found) => (Some(found.data.clone()), Some(filter_data(conditions, group, topic, &found))),
         },
     };
     let mut reply = QueryConsumeQueueReply {
@@ -95,8 +105,8 @@ fn shown(unit: &Unit) -> ConsumeQueueUnit {
 
 /// The row of `consumerFilter.json` of a group that filters by a condition; of others, also of those that did so once, there is nothing
 /// to show (`null`).
-fn filter_data(broker: &Broker, group: &str, topic: &str, said: &ClientSubscription) -> String {
-    let row = broker.conditions.of(group, topic).filter(|_| said.expression_type == SQL92);
+fn filter_data(conditions: &Conditions, group: &str, topic: &str, said: &ClientSubscription) -> String {
+    let row = conditions.of(group, topic).filter(|_| said.expression_type == SQL92);
     serde_json::to_string(&row).unwrap_or_default()
 }
 
@@ -104,16 +114,21 @@ fn filter_data(broker: &Broker, group: &str, topic: &str, said: &ClientSubscript
 ///
 /// A queue in which the compared group is behind that gets the largest number. Apache also deletes the offsets of the groups that are left
 /// out, for good, which no question should; here they stay.
-pub(crate) fn corrections(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn corrections(
+    offsets: &Offsets,
+    store: &Store,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked = QueryCorrectionOffset::decode(&request.header.fields)?;
     let is_left_out = |group: &str| asked.filter_groups.is_some_and(|list| list.split(',').any(|one| one == group));
     let mut smallest: BTreeMap<i32, i64> = BTreeMap::new();
-    for group in broker.offsets.groups_of(asked.topic) {
+    for group in offsets.groups_of(asked.topic) {
         if is_left_out(&group) {
             continue;
         }
-        for (queue_id, offset) in broker.offsets.of(&group, asked.topic) {
-            let queue = u32::try_from(queue_id).ok().and_then(|id| broker.store.existing_queue(asked.topic, id));
+        for (queue_id, offset) in offsets.of(&group, asked.topic) {
+            let queue = u32::try_from(queue_id).ok().and_then(|id| store.existing_queue(asked.topic, id));
             let begin = queue.map_or(0, |queue| ends(&queue).0);
             // Who stands before the queue's begin goes on from there, and holds nobody back.
             if offset >= begin {
@@ -121,7 +136,7 @@ pub(crate) fn corrections(broker: &Broker, request: &Request<'_>, out: &mut Outg
             }
         }
     }
-    for (queue_id, compared) in broker.offsets.of(asked.compare_group, asked.topic) {
+    for (queue_id, compared) in offsets.of(asked.compare_group, asked.topic) {
         if let Some(least) = smallest.get_mut(&queue_id)
             && *least > compared
         {

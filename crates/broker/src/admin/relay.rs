@@ -21,8 +21,8 @@ use crate::client_handle::{ClientAnswer, ClientHandle, ClientQuestion};
 use crate::inbox::{Errand, Inbox};
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::state::clients::Member;
 use crate::state::clients::VERSION_WITH_ANSWERS;
+use crate::state::clients::{Clients, Member};
 use crate::{blocking, cold};
 
 /// How long a client has to describe itself, or to consume a message.
@@ -34,7 +34,7 @@ const VERSION_WITH_STATUS: i32 = 28;
 
 /// 307: what a consumer is doing. Its answer is passed on as it is.
 pub(crate) fn running_info(
-    broker: &Broker,
+    clients: &Clients<ClientHandle>,
     session: &mut Session,
     request: &Request<'_>,
     _: &mut Outgoing,
@@ -42,7 +42,7 @@ pub(crate) fn running_info(
     let asked = GetConsumerRunningInfo::decode(&request.header.fields)?;
     let (group, client_id, jstack_enable) =
         (asked.consumer_group.to_owned(), asked.client_id.to_owned(), asked.jstack_enable);
-    let member = consumer(broker, &group, &client_id)?;
+    let member = consumer(clients, &group, &client_id)?;
     let (asker, reply_to) = (Arc::clone(&session.inbox), request.reply_to());
     let debt = asker.owe();
     tokio::spawn(async move {
@@ -66,7 +66,7 @@ pub(crate) fn consume_directly(
     let msg_id = asked.msg_id.unwrap_or_default().to_owned();
     let (_, at) = parse_offset_message_id(&msg_id).map_err(|error| invalid(format!("msgId={msg_id}: {error}")))?;
     let (group, client_id) = (asked.consumer_group.to_owned(), asked.client_id.unwrap_or_default().to_owned());
-    let member = consumer(broker, &group, &client_id)?;
+    let member = consumer(&broker.clients, &group, &client_id)?;
     let topic = asked.topic.filter(|topic| !topic.is_empty()).map(str::to_owned);
     // What the consumer needs to know of topic and group, where there are such.
     let topic_sys_flag = topic.as_deref().and_then(|topic| broker.topics.get(topic));
@@ -108,9 +108,13 @@ pub(crate) fn consume_directly(
 }
 
 /// A consumer that is connected and knows how to answer.
-fn consumer(broker: &Broker, group: &str, client_id: &str) -> Result<Arc<Member<ClientHandle>>, Refusal> {
+fn consumer(
+    clients: &Clients<ClientHandle>,
+    group: &str,
+    client_id: &str,
+) -> Result<Arc<Member<ClientHandle>>, Refusal> {
     let refuse = |remark: String| Refusal::new(ResponseCode::SystemError, remark);
-    let consumers = broker.clients.consumers(group);
+    let consumers = clients.consumers(group);
     let Some(member) = consumers.and_then(|consumers| consumers.member(client_id).cloned()) else {
         return Err(refuse(format!("The Consumer <{group}> <{client_id}> not online")));
     };
@@ -139,7 +143,7 @@ fn pass_on(asker: &Inbox, reply_to: ReplyTo, group: &str, client_id: &str, answe
 
 /// 223: the offsets that the consumers of a group hold, of all of them or of one.
 pub(crate) fn consumer_status(
-    broker: &Broker,
+    clients: &Clients<ClientHandle>,
     session: &mut Session,
     request: &Request<'_>,
     _: &mut Outgoing,
@@ -147,7 +151,7 @@ pub(crate) fn consumer_status(
     let asked = GetConsumerStatus::decode(&request.header.fields)?;
     let (topic, group) = (asked.topic.to_owned(), asked.group.to_owned());
     let wanted = asked.client_addr.filter(|id| !id.is_empty()).map(str::to_owned);
-    let members = broker.clients.consumers(&group).map(|consumers| consumers.members().to_vec()).unwrap_or_default();
+    let members = clients.consumers(&group).map(|consumers| consumers.members().to_vec()).unwrap_or_default();
     if members.is_empty() {
         return Err(Refusal::new(
             ResponseCode::SystemError,

@@ -1,26 +1,35 @@
 //! Requests of operators, other replicas and controllers about replication: 905 to 908, 1007, 1008. No replica is connected.
 
+use std::net::SocketAddr;
+
 use net::{Outgoing, Request};
+use protocol::LogOffset;
 use protocol::body::{HaClientRuntimeInfo, HaRuntimeInfo, SyncStateSet};
 use protocol::code::ResponseCode;
 use protocol::request::{
     ExchangeHaInfo, ExchangeHaInfoReply, FieldError, NotifyBrokerRoleChanged, NotifyMinBrokerIdChange,
     ResetMasterFlushOffset,
 };
+use store::Store;
 
 use crate::answer::{body, reply_json, reply_ok};
-use crate::broker::Broker;
 use crate::refusal::Refusal;
+use crate::state::role::Standing;
 
 /// 907: how replication goes. There are no slaves, so all there is to tell is where the log ends.
-pub(crate) fn status(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn status(
+    standing: &Standing,
+    store: &Store,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let info = HaRuntimeInfo {
         // Apache sends the slave's part empty, where others leave it out.
         ha_client_runtime_info: Some(HaClientRuntimeInfo::default()),
         ha_connection_info: Vec::new(),
         in_sync_slave_nums: 0,
-        master: broker.standing.is_master(),
-        master_commit_log_max_offset: broker.store.end().0 as i64,
+        master: standing.is_master(),
+        master_commit_log_max_offset: store.end().0 as i64,
     };
     reply_json(request, out, &info);
     Ok(())
@@ -43,16 +52,22 @@ pub(crate) fn min_broker_id_changed(request: &Request<'_>, out: &mut Outgoing) -
 
 /// 906: a slave that starts asks its master where its log is to be had, and how far it had flushed when it started. Who is told where
 /// another master is, is meant as a slave; a master says yes and changes nothing, as in Apache.
-pub(crate) fn exchange(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn exchange(
+    advertised: SocketAddr,
+    ha_address: &str,
+    log_end_at_start: LogOffset,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let told = ExchangeHaInfo::decode(&request.header.fields)?;
     if told.master_ha_address.is_some() {
         reply_ok(request, out);
         return Ok(());
     }
-    let address = broker.advertised.to_string();
+    let address = advertised.to_string();
     let fields = ExchangeHaInfoReply {
-        master_ha_address: Some(&broker.ha_address),
-        master_flush_offset: i64::try_from(broker.log_end_at_start.0).ok(),
+        master_ha_address: Some(ha_address),
+        master_flush_offset: i64::try_from(log_end_at_start.0).ok(),
         master_address: Some(&address),
     };
     out.reply(request.reply_to(), ResponseCode::Success, None, &fields, &[]);

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use config::BrokerSettings;
 use net::{Outgoing, ReplyTo, Request};
 use protocol::body::{MessageQueue, QueueOffsetForC, ResetOffsetBody, ResetOffsetBodyForC};
 use protocol::code::ResponseCode;
@@ -14,15 +15,17 @@ use protocol::fastjson::{self, Dialect};
 use protocol::header::Language;
 use protocol::names;
 use protocol::request::ResetOffset;
-use store::{Boundary, ConsumeQueue};
+use store::{Boundary, ConsumeQueue, Store};
 
 use crate::broker::Broker;
 use crate::client_handle::{ClientHandle, ClientQuestion};
 use crate::lite;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::state::offsets::{GroupTopicRef, rows};
+use crate::state::clients::Clients;
+use crate::state::offsets::{GroupTopicRef, Offsets, rows};
 use crate::state::topics::queues::ends;
+use crate::waiting::hold::Hold;
 
 /// Clients before this (3.0.7) do not know request 220.
 const VERSION_WITH_RESET: i32 = 28;
@@ -85,8 +88,8 @@ pub(crate) fn reset(
     let all = topic.queues(&broker.store);
     if !is_on_server {
         order.queues = all.into_iter().take_while(|(id, _)| *id < config.write_queue_nums).collect();
-        let targets = by_time(broker, session, &order)?;
-        on_clients(broker, &order, targets, out);
+        let targets = by_time(&broker.store, session, &order)?;
+        on_clients(&broker.offsets, &broker.clients, &broker.settings.load(), &order, targets, out);
         return Ok(());
     }
     if broker.groups.get(wanted.group).is_none() {
@@ -111,15 +114,15 @@ pub(crate) fn reset(
             }
             order.queues.iter().map(|(id, _)| (*id, offset)).collect()
         }
-        None => by_time(broker, session, &order)?,
+        None => by_time(&broker.store, session, &order)?,
     };
-    on_server(broker, session, &order, &targets, out);
+    let offers = lite::Offers::of(broker);
+    on_server(offers, &broker.hold, &broker.settings.load(), session, &order, &targets, out);
     Ok(())
 }
 
 /// Where each queue stood at the time that is asked for.
-fn by_time(broker: &Broker, session: &Session, order: &ResetOrder) -> Result<BTreeMap<i32, i64>, Refusal> {
-    let store = &broker.store;
+fn by_time(store: &Store, session: &Session, order: &ResetOrder) -> Result<BTreeMap<i32, i64>, Refusal> {
     let mut targets = BTreeMap::new();
     for (id, queue) in &order.queues {
         session.check_wanted()?;
@@ -140,36 +143,45 @@ fn by_time(broker: &Broker, session: &Session, order: &ResetOrder) -> Result<BTr
 }
 
 fn on_server(
-    broker: &Broker,
+    offers: lite::Offers<'_>,
+    hold: &Hold,
+    settings: &BrokerSettings,
     session: &mut Session,
     order: &ResetOrder,
     targets: &BTreeMap<i32, i64>,
     out: &mut Outgoing,
 ) {
     for (queue_id, offset) in targets {
-        broker.offsets.reset(&order.group, &order.topic, *queue_id, *offset);
+        offers.offsets.reset(&order.group, &order.topic, *queue_id, *offset);
     }
-    rows::put(&broker.store, &broker.offsets);
-    session.durable_after(broker.offsets.put_at(&order.group, &order.topic));
+    rows::put(offers.store, offers.offsets);
+    session.durable_after(offers.offsets.put_at(&order.group, &order.topic));
     // Who waits to pop may have something now; who pulls asks again by himself.
-    broker.hold.rooms.arrived(GroupTopicRef { group: &order.group, topic: &order.topic });
+    hold.rooms.arrived(GroupTopicRef { group: &order.group, topic: &order.topic });
     if names::lite_parts(&order.topic).is_some() {
-        lite::offer(broker, &order.group, &order.topic);
+        offers.offer(&order.group, &order.topic);
     }
-    reply(broker, order, targets, out);
+    reply(settings, order, targets, out);
 }
 
-fn on_clients(broker: &Broker, order: &ResetOrder, targets: BTreeMap<i32, i64>, out: &mut Outgoing) {
+fn on_clients(
+    offsets: &Offsets,
+    clients: &Clients<ClientHandle>,
+    settings: &BrokerSettings,
+    order: &ResetOrder,
+    targets: BTreeMap<i32, i64>,
+    out: &mut Outgoing,
+) {
     let ResetOrder { topic, group, .. } = order;
     let mut chosen = BTreeMap::new();
     for (queue_id, target) in targets {
-        let Some(committed) = broker.offsets.committed(group, topic, queue_id) else {
+        let Some(committed) = offsets.committed(group, topic, queue_id) else {
             let remark = format!("THe consumer group <{group}> not exist");
             return refuse(order, ResponseCode::SystemError, &remark, out);
         };
         chosen.insert(queue_id, if order.is_force { target } else { target.min(committed) });
     }
-    let Some(consumers) = broker.clients.consumers(group) else {
+    let Some(consumers) = clients.consumers(group) else {
         let timestamp = order.timestamp;
         let remark = format!(
             "Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {timestamp}"
@@ -181,14 +193,14 @@ fn on_clients(broker: &Broker, order: &ResetOrder, targets: BTreeMap<i32, i64>, 
         return refuse(order, ResponseCode::SystemError, &remark, out);
     }
     // What clients commit then is wanted, also behind the end that a crash left.
-    chosen.keys().for_each(|queue_id| broker.offsets.forget_end(group, topic, *queue_id));
+    chosen.keys().for_each(|queue_id| offsets.forget_end(group, topic, *queue_id));
     for member in consumers.members() {
-        tell(broker, order, &chosen, &member.client.connection);
+        tell(settings, order, &chosen, &member.client.connection);
     }
-    reply(broker, order, &chosen, out);
+    reply(settings, order, &chosen, out);
 }
 
-fn tell(broker: &Broker, order: &ResetOrder, offsets: &BTreeMap<i32, i64>, client: &ClientHandle) {
+fn tell(settings: &BrokerSettings, order: &ResetOrder, offsets: &BTreeMap<i32, i64>, client: &ClientHandle) {
     let fields = ResetOffset {
         group: &order.group,
         topic: &order.topic,
@@ -198,11 +210,11 @@ fn tell(broker: &Broker, order: &ResetOrder, offsets: &BTreeMap<i32, i64>, clien
         is_force: order.is_force,
     };
     // False when it has gone in this moment: then there is nobody to tell.
-    client.tell(&ClientQuestion::ResetOffsets(fields, Bytes::from(body(broker, order, offsets))));
+    client.tell(&ClientQuestion::ResetOffsets(fields, Bytes::from(body(settings, order, offsets))));
 }
 
-fn body(broker: &Broker, order: &ResetOrder, offsets: &BTreeMap<i32, i64>) -> Vec<u8> {
-    let broker_name = &broker.settings.load().broker_name;
+fn body(settings: &BrokerSettings, order: &ResetOrder, offsets: &BTreeMap<i32, i64>) -> Vec<u8> {
+    let broker_name = &settings.broker_name;
     if order.is_for_cpp {
         let offset_table = offsets.iter().map(|(queue_id, offset)| QueueOffsetForC {
             broker_name: broker_name.clone(),
@@ -218,8 +230,8 @@ fn body(broker: &Broker, order: &ResetOrder, offsets: &BTreeMap<i32, i64>) -> Ve
     fastjson::to_vec(&ResetOffsetBody { offset_table: offset_table.collect() }, Dialect::FastJson)
 }
 
-fn reply(broker: &Broker, order: &ResetOrder, offsets: &BTreeMap<i32, i64>, out: &mut Outgoing) {
-    out.reply(order.reply_to, ResponseCode::Success, None, &(), &body(broker, order, offsets));
+fn reply(settings: &BrokerSettings, order: &ResetOrder, offsets: &BTreeMap<i32, i64>, out: &mut Outgoing) {
+    out.reply(order.reply_to, ResponseCode::Success, None, &(), &body(settings, order, offsets));
 }
 
 fn refuse(order: &ResetOrder, code: ResponseCode, remark: &str, out: &mut Outgoing) {

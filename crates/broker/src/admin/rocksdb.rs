@@ -7,8 +7,8 @@ use protocol::request::{CheckRocksdbCqWriteProgress, ExportRocksdbConfig};
 
 use crate::admin::queues::name;
 use crate::answer::reply_json;
-use crate::broker::Broker;
 use crate::refusal::Refusal;
+use crate::state::topics::Topics;
 
 /// Apache's number for "nothing is wrong".
 const CHECKED: i32 = 0;
@@ -16,9 +16,9 @@ const CHECKED: i32 = 0;
 /// 354: do the consume queues in RocksDB and in files agree? There is one kind, so they do.
 ///
 /// Apache answers that the check has begun, and writes this result into its log.
-pub(crate) fn check(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn check(topics: &Topics, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let topic = name("topic", CheckRocksdbCqWriteProgress::decode(&request.header.fields)?.topic)?;
-    if !topic.is_empty() && broker.topics.get(topic).is_none() {
+    if !topic.is_empty() && topics.get(topic).is_none() {
         return Err(Refusal::topic_not_exist(topic));
     }
     let check_result = Some("It is not CombineConsumeQueueStore, no need check".to_owned());

@@ -9,9 +9,10 @@ use protocol::request::ViewBrokerStats;
 
 use crate::answer::reply_json;
 use crate::broker::Broker;
+use crate::delay::Delay;
 use crate::refusal::Refusal;
 use crate::state::falls::Cause;
-use crate::state::stats::Stat;
+use crate::state::stats::{Stat, Stats};
 use crate::state::topics::queues::ends;
 
 /// Ordinal and name of the RocketMQ version that we answer as.
@@ -32,7 +33,7 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     let mut put = |key: &str, value: String| {
         table.insert(key.to_owned(), value);
     };
-    let store = &broker.store;
+    let Broker { store, clock, stats, timers, .. } = broker;
     let (min, end) = (store.min_offset().0, store.end().0);
     put("commitLogMinOffset", min.to_string());
     put("commitLogMaxOffset", end.to_string());
@@ -57,8 +58,8 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     if let Ok(disk) = store.queue_disk_use() {
         put("consumeQueueDiskRatio", (f64::from(disk.used_percent()) / 100.0).to_string());
     }
-    let now = broker.clock.now();
-    let started = broker.stats.started_at();
+    let now = clock.now();
+    let started = stats.started_at();
     put("bootTimestamp", started.0.to_string());
     put("runtime", span_text(now.since(started)));
     put("brokerVersion", protocol::VERSION.to_string());
@@ -66,13 +67,13 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     put("brokerActive", "true".to_owned());
     put("startAcceptSendRequestTimeStamp", broker.settings.load().start_accept_send_request_time_stamp.to_string());
 
-    let totals = broker.stats.totals();
-    let mornings = broker.stats.mornings();
+    let totals = stats.totals();
+    let mornings = stats.mornings();
     put("putMessageTimesTotal", totals.put_messages.to_string());
     put("putMessageSizeTotal", totals.put_bytes.to_string());
     let average = if totals.put_messages > 0 { totals.put_bytes as f64 / totals.put_messages as f64 } else { 0.0 };
     put("putMessageAverageSize", decimal(average));
-    let times = &broker.stats.put_times;
+    let times = &stats.put_times;
     put("putMessageFailedTimes", times.failures().to_string());
     put("putMessageEntireTimeMax", times.longest_ms().to_string());
     put("putMessageDistributeTime", times.distribution());
@@ -86,13 +87,13 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     put("msgGetTotalYesterdayMorning", mornings.got_yesterday.to_string());
     put("msgGetTotalTodayMorning", mornings.got_today.to_string());
     put("msgGetTotalTodayNow", totals.got_messages.to_string());
-    put("putTps", rates_text(broker.stats.rates(|totals| totals.put_messages)));
-    put("getFoundTps", rates_text(broker.stats.rates(|totals| totals.pulls_found)));
-    put("getMissTps", rates_text(broker.stats.rates(|totals| totals.pulls_missed)));
-    put("getTotalTps", rates_text(broker.stats.rates(|totals| totals.pulls_found + totals.pulls_missed)));
-    put("getTransferredTps", rates_text(broker.stats.rates(|totals| totals.got_messages)));
+    put("putTps", rates_text(stats.rates(|totals| totals.put_messages)));
+    put("getFoundTps", rates_text(stats.rates(|totals| totals.pulls_found)));
+    put("getMissTps", rates_text(stats.rates(|totals| totals.pulls_missed)));
+    put("getTotalTps", rates_text(stats.rates(|totals| totals.pulls_found + totals.pulls_missed)));
+    put("getTransferredTps", rates_text(stats.rates(|totals| totals.got_messages)));
     // A key of our own, which says whether consumers keep up.
-    if let Some(ratio) = broker.stats.consumed_per_produced() {
+    if let Some(ratio) = stats.consumed_per_produced() {
         put("consumeProduceRatio", decimal(ratio));
     }
 
@@ -114,7 +115,7 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     put("pageCacheLockTimeMills", "0".to_owned());
     put("EndTransactionQueueSize", "0".to_owned());
     put("EndTransactionThreadPoolQueueCapacity", "0".to_owned());
-    super::timers::figures(broker).into_iter().for_each(|(key, value)| put(key, value));
+    super::timers::figures(timers.as_deref(), store, clock, stats).into_iter().for_each(|(key, value)| put(key, value));
     let topic = broker.delay.topic();
     for (level, offset) in broker.delay.offsets() {
         let queue = u32::try_from(level - 1).ok().and_then(|id| store.existing_queue(topic.name(), id));
@@ -122,7 +123,8 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
         put(&format!("scheduleMessageOffset_{level}"), format!("{offset},{max}"));
     }
     crate::limits::figures(broker).into_iter().for_each(|(key, value)| put(key, value));
-    crate::journal::figures(broker).into_iter().for_each(|figure| put(figure.name, figure.value.to_string()));
+    let of_journal = crate::journal::figures(store, &broker.store_settings.load(), &broker.config_files);
+    of_journal.into_iter().for_each(|figure| put(figure.name, figure.value.to_string()));
     if let Some(memory) = store.memory() {
         put("memoryBytes", memory.occupied().to_string());
         put("memoryLimit", memory.limit.to_string());
@@ -168,9 +170,9 @@ fn span_text(ms: i64) -> String {
 }
 
 /// 315: one figure over the last minute, hour and day.
-pub(crate) fn stats(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn stats(stats: &Stats, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked = ViewBrokerStats::decode(&request.header.fields)?;
-    let found = Stat::named(asked.stats_name).and_then(|stat| broker.stats.window(stat, asked.stats_key));
+    let found = Stat::named(asked.stats_name).and_then(|stat| stats.window(stat, asked.stats_key));
     let Some(windows) = found else {
         let remark = format!("The stats <{}> <{}> not exist", asked.stats_name, asked.stats_key);
         return Err(Refusal::new(ResponseCode::SystemError, remark));
@@ -180,8 +182,8 @@ pub(crate) fn stats(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) 
 }
 
 /// 45: how far each delay level has been delivered, for a slave.
-pub(crate) fn delay_offsets(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    let offset_table = broker.delay.offsets().filter(|(_, offset)| *offset > 0).collect();
+pub(crate) fn delay_offsets(delay: &Delay, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let offset_table = delay.offsets().filter(|(_, offset)| *offset > 0).collect();
     reply_json(request, out, &DelayOffsets { data_version: Some(DataVersion::default()), offset_table });
     Ok(())
 }

@@ -17,6 +17,7 @@ use crate::session::Session;
 use crate::state::topics::Topic;
 use crate::state::topics::mapped::Remapped;
 use crate::static_topic::accept;
+use crate::waiting::hold::Hold;
 
 /// How long the answer waits for sends that began under mappings before. Tools wait for five seconds.
 const SENDS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -38,7 +39,7 @@ pub(crate) fn create(
         let remark = format!("topic {} is a light queue, which has no mapping", wanted.topic);
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
-    let config = topics::checked(broker, config)?;
+    let config = topics::checked(&broker.settings.load(), &broker.topics, &broker.store, config)?;
     let broker_name = broker.settings.load().broker_name.clone();
     let physical_queues = config.read_queue_nums.min(config.write_queue_nums);
     accept::check(&mut detail, &broker_name, wanted.topic, physical_queues)?;
@@ -58,7 +59,7 @@ pub(crate) fn create(
         peer = %session.connection.peer(),
         "static topic created or changed by request"
     );
-    wake(broker, &changed.topic);
+    wake(&broker.hold, &changed.topic);
     let position = changed.position;
     if held.is_empty() {
         topics::wait_for(session, &changed.topic, position);
@@ -96,9 +97,9 @@ pub(crate) fn create(
 }
 
 /// Pulls that wait look again: their queue may have moved, or go on elsewhere.
-fn wake(broker: &Broker, topic: &Topic) {
+fn wake(hold: &Hold, topic: &Topic) {
     let config = topic.config();
     let queues = u32::try_from(config.read_queue_nums.max(config.write_queue_nums)).unwrap_or(0);
     let lanes: Vec<_> = (0..queues).filter_map(|id| topic.opened_lane(id)).collect();
-    broker.hold.arrived(lanes.iter(), &mut Vec::new());
+    hold.arrived(lanes.iter(), &mut Vec::new());
 }

@@ -2,19 +2,21 @@
 
 use std::sync::atomic::Ordering;
 
+use env::Clock;
 use net::{Outgoing, Request};
 use protocol::body::{DataVersion, TimerMetrics, TopicTimers};
 use protocol::code::ResponseCode;
 use protocol::request::SwitchTimerEngine;
+use store::Store;
 
 use crate::answer::reply_json;
-use crate::broker::Broker;
 use crate::refusal::Refusal;
+use crate::state::stats::Stats;
 use crate::timer::Timers;
 
 /// 60: the check-point, as the 56 bytes of its file.
-pub(crate) fn marks(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    let Some(timers) = &broker.timers else {
+pub(crate) fn marks(timers: Option<&Timers>, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let Some(timers) = timers else {
         return Err(Refusal::new(ResponseCode::SystemError, "The checkpoint is null (timerWheelEnable is false)"));
     };
     out.reply(request.reply_to(), ResponseCode::Success, None, &(), &timers.marks().encode());
@@ -31,8 +33,8 @@ pub(crate) fn counts(timers: &Timers) -> TimerMetrics {
 }
 
 /// 61: how many messages of each topic wait.
-pub(crate) fn metrics(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    let Some(timers) = &broker.timers else {
+pub(crate) fn metrics(timers: Option<&Timers>, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let Some(timers) = timers else {
         let remark = "The timer message store is null (timerWheelEnable is false)";
         return Err(Refusal::new(ResponseCode::SystemError, remark));
     };
@@ -41,9 +43,9 @@ pub(crate) fn metrics(broker: &Broker, request: &Request<'_>, out: &mut Outgoing
 }
 
 /// 5001. There is one engine, that of files; asked for it, we have it already.
-pub(crate) fn switch_engine(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn switch_engine(timers: Option<&Timers>, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let wrong = |remark: &str| Err(Refusal::new(ResponseCode::InvalidParameter, remark));
-    if broker.timers.is_none() {
+    if timers.is_none() {
         return wrong("broker timerWheelEnable is false");
     }
     let asked = SwitchTimerEngine::decode(&request.header.fields);
@@ -59,12 +61,17 @@ pub(crate) fn switch_engine(broker: &Broker, request: &Request<'_>, out: &mut Ou
 }
 
 /// The part of 28 that is about timer messages.
-pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
+pub(crate) fn figures(
+    timers: Option<&Timers>,
+    store: &Store,
+    clock: &Clock,
+    stats: &Stats,
+) -> Vec<(&'static str, String)> {
     let mut values = [0i64; 3];
-    if let Some(timers) = &broker.timers {
+    if let Some(timers) = timers {
         let pending = timers.figures.pending.load(Ordering::Relaxed).max(0);
-        let behind = i64::try_from(timers.behind(&broker.store)).unwrap_or(i64::MAX);
-        let late_ms = broker.clock.now().0.saturating_sub(timers.figures.read_time.load(Ordering::Relaxed));
+        let behind = i64::try_from(timers.behind(store)).unwrap_or(i64::MAX);
+        let late_ms = clock.now().0.saturating_sub(timers.figures.read_time.load(Ordering::Relaxed));
         // While nothing waits, the time of the next slot does not move.
         values = [if pending > 0 { late_ms / 1000 } else { 0 }, behind, pending];
     }
@@ -74,7 +81,7 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
         ("timerReadBehind", read_behind.to_string()),
         ("timerOffsetBehind", offset_behind.to_string()),
         ("timerCongestNum", pending.to_string()),
-        ("timerEnqueueTps", rate(broker.stats.rates(|totals| totals.timers_taken_in))),
-        ("timerDequeueTps", rate(broker.stats.rates(|totals| totals.timers_dealt_with))),
+        ("timerEnqueueTps", rate(stats.rates(|totals| totals.timers_taken_in))),
+        ("timerDequeueTps", rate(stats.rates(|totals| totals.timers_dealt_with))),
     ]
 }

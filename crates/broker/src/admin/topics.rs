@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use config::BrokerSettings;
 use net::{Outgoing, Request};
 use protocol::body::{
     GroupList, MessageQueue, QueueMap, TopicConfig, TopicConfigAndQueueMapping, TopicConfigList, TopicConfigTable,
@@ -16,20 +17,24 @@ use protocol::request::{
     QueryTopicConsumeByWho,
 };
 use protocol::sys_flag::perm;
+use store::Store;
 
 use crate::admin::progress::store_time;
 use crate::admin::{attributes, piece};
 use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
+use crate::client_handle::ClientHandle;
 use crate::lite;
-use crate::pop::{Origin, retry_topic};
+use crate::pop::{Origin, Pops, retry_topic};
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::state::offsets::rows;
-use crate::state::stats::Stat;
+use crate::state::clients::Clients;
+use crate::state::offsets::{Offsets, rows};
+use crate::state::stats::{Stat, Stats};
 use crate::state::topics::queues::ends;
-use crate::state::topics::{Changed, QUEUES_MAX, Topic};
+use crate::state::topics::{Changed, QUEUES_MAX, Topic, Topics};
 use crate::static_topic::accept;
+use crate::waiting::hold::Hold;
 
 /// All that a topic can permit, as Apache's `PermName.isValid` has it. Apache's broker does not ask that, and keeps any number.
 const PERM_MAX: i32 = perm::READ | perm::WRITE | perm::INHERIT;
@@ -50,21 +55,25 @@ pub(crate) fn wanted_config(wanted: &CreateTopic<'_>) -> Result<TopicConfig, Ref
 
 /// 17: make or change a topic.
 pub(crate) fn create(
-    broker: &Broker,
+    settings: &BrokerSettings,
+    topics: &Topics,
+    store: &Store,
     session: &mut Session,
     request: &Request<'_>,
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let wanted = CreateTopic::decode(&request.header.fields)?;
-    let config = checked_to_put(broker, wanted_config(&wanted)?)?;
-    put(broker, session, config);
+    let config = checked_to_put(settings, topics, store, wanted_config(&wanted)?)?;
+    put(topics, store, session, config);
     reply_ok(request, out);
     Ok(())
 }
 
 /// 18: the same for several, all or none.
 pub(crate) fn create_all(
-    broker: &Broker,
+    settings: &BrokerSettings,
+    topics: &Topics,
+    store: &Store,
     session: &mut Session,
     request: &Request<'_>,
     out: &mut Outgoing,
@@ -72,28 +81,29 @@ pub(crate) fn create_all(
     let wanted: TopicConfigList = body(request)?;
     let mut checked_all = Vec::with_capacity(wanted.topic_config_list.len());
     for config in wanted.topic_config_list {
-        checked_all.push(checked_to_put(broker, config)?);
+        checked_all.push(checked_to_put(settings, topics, store, config)?);
     }
-    let new: BTreeSet<&str> = checked_all
-        .iter()
-        .map(|config| config.topic_name.as_str())
-        .filter(|name| broker.topics.get(name).is_none())
-        .collect();
-    broker.topics.check_room_for(new.len())?;
+    let new: BTreeSet<&str> =
+        checked_all.iter().map(|config| config.topic_name.as_str()).filter(|name| topics.get(name).is_none()).collect();
+    topics.check_room_for(new.len())?;
     for config in checked_all {
-        put(broker, session, config);
+        put(topics, store, session, config);
     }
     reply_ok(request, out);
     Ok(())
 }
 
 /// The configuration as it will be. On the way in, attributes are changes; on the way out, they are what is left.
-pub(crate) fn checked(broker: &Broker, config: TopicConfig) -> Result<TopicConfig, Refusal> {
-    let settings = broker.settings.load();
+pub(crate) fn checked(
+    settings: &BrokerSettings,
+    topics: &Topics,
+    store: &Store,
+    config: TopicConfig,
+) -> Result<TopicConfig, Refusal> {
     let name = config.topic_name.as_str();
     let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
     names::check_topic(name).map_err(|error| invalid(error.to_string()))?;
-    if settings.validate_system_topic_when_update_topic && is_system_topic(broker, name) {
+    if settings.validate_system_topic_when_update_topic && is_system_topic(settings, name) {
         return Err(invalid(format!("The topic[{name}] is conflict with system topic.")));
     }
     for (field, queues) in [("readQueueNums", config.read_queue_nums), ("writeQueueNums", config.write_queue_nums)] {
@@ -104,7 +114,7 @@ pub(crate) fn checked(broker: &Broker, config: TopicConfig) -> Result<TopicConfi
     if !(0..=PERM_MAX).contains(&config.perm) {
         return Err(invalid(format!("perm={} of topic {name} is not between 0 and {PERM_MAX}", config.perm)));
     }
-    if config.attributes.get("+message.type").is_some_and(|kind| kind == "LITE") && !broker.store.has_light_queues() {
+    if config.attributes.get("+message.type").is_some_and(|kind| kind == "LITE") && !store.has_light_queues() {
         return Err(invalid(
             "LITE message type is not supported: it needs enableLmq and enableMultiDispatch, and one of them is false"
                 .to_owned(),
@@ -114,14 +124,14 @@ pub(crate) fn checked(broker: &Broker, config: TopicConfig) -> Result<TopicConfi
     {
         return Err(invalid("MIXED message type is not supported.".to_owned()));
     }
-    let before = broker.topics.get(name).map(|topic| topic.config());
-    if broker.topics.is_light(name) && before.as_deref() != Some(&config) {
+    let before = topics.get(name).map(|topic| topic.config());
+    if topics.is_light(name) && before.as_deref() != Some(&config) {
         return Err(invalid(format!(
             "topic {name} is a light queue, which has one queue that is read and written, and no configuration"
         )));
     }
     if before.is_none() {
-        broker.topics.check_room()?;
+        topics.check_room()?;
     }
     let current = before.as_ref().map(|config| &config.attributes);
     let attributes = attributes::alter(
@@ -134,23 +144,28 @@ pub(crate) fn checked(broker: &Broker, config: TopicConfig) -> Result<TopicConfi
 }
 
 /// The same where the topic keeps its mapping, if it has one.
-fn checked_to_put(broker: &Broker, config: TopicConfig) -> Result<TopicConfig, Refusal> {
-    let config = checked(broker, config)?;
-    if let Some(mapping) = broker.topics.with_static(&config.topic_name, Topic::mapping) {
+fn checked_to_put(
+    settings: &BrokerSettings,
+    topics: &Topics,
+    store: &Store,
+    config: TopicConfig,
+) -> Result<TopicConfig, Refusal> {
+    let config = checked(settings, topics, store, config)?;
+    if let Some(mapping) = topics.with_static(&config.topic_name, Topic::mapping) {
         accept::check_room(&mapping, config.read_queue_nums.min(config.write_queue_nums))?;
     }
     Ok(config)
 }
 
 /// Nothing is written, and nobody told, when nothing changes.
-fn put(broker: &Broker, session: &mut Session, config: TopicConfig) {
-    if let Some(topic) = broker.topics.get(&config.topic_name).filter(|topic| *topic.config() == config) {
+fn put(topics: &Topics, store: &Store, session: &mut Session, config: TopicConfig) {
+    if let Some(topic) = topics.get(&config.topic_name).filter(|topic| *topic.config() == config) {
         // Who asks again after a refusal wants to know that it is written down by now.
-        wait_for(session, &topic, topic.unsynced_change(|| broker.store.journal().synced().get()));
+        wait_for(session, &topic, topic.unsynced_change(|| store.journal().synced().get()));
         return;
     }
     tracing::info!(topic = config.topic_name, peer = %session.connection.peer(), "topic created or changed by request");
-    let Changed { topic, position } = broker.topics.create(config);
+    let Changed { topic, position } = topics.create(config);
     wait_for(session, &topic, position);
 }
 
@@ -164,12 +179,11 @@ pub(crate) fn wait_for(session: &mut Session, topic: &Topic, position: u64) {
 }
 
 /// Apache counts the topics of the cluster's and the broker's own name too.
-fn is_system_topic(broker: &Broker, name: &str) -> bool {
-    names::is_system_topic(name) || own_topics(broker).iter().any(|own| own == name)
+fn is_system_topic(settings: &BrokerSettings, name: &str) -> bool {
+    names::is_system_topic(name) || own_topics(settings).iter().any(|own| own == name)
 }
 
-fn own_topics(broker: &Broker) -> [String; 3] {
-    let settings = broker.settings.load();
+fn own_topics(settings: &BrokerSettings) -> [String; 3] {
     let cluster = &settings.broker_cluster_name;
     [cluster.clone(), settings.broker_name.clone(), format!("{cluster}{}", names::REPLY_TOPIC_SUFFIX)]
 }
@@ -185,18 +199,21 @@ pub(crate) fn delete(
     if topic.trim().is_empty() {
         return Err(Refusal::new(ResponseCode::InvalidParameter, "The specified topic is blank."));
     }
-    if broker.settings.load().validate_system_topic_when_update_topic && is_system_topic(broker, topic) {
+    let settings = broker.settings.load();
+    if settings.validate_system_topic_when_update_topic && is_system_topic(&settings, topic) {
         let remark = format!("The topic[{topic}] is conflict with system topic.");
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
     tracing::info!(topic, peer = %session.connection.peer(), "topic deleted by request");
     if broker.topics.get(topic).is_some_and(|topic| lite::is_parent(&topic.settings())) {
-        lite::forget_parent(broker, topic);
+        lite::forget_parent(lite::Offers::of(broker), &broker.topics, &broker.groups, topic);
     }
-    if broker.settings.load().clear_retry_topic_when_delete_topic {
-        delete_retries(broker, topic);
+    let Broker { topics, pops, offsets, stats, hold, .. } = broker;
+    let tables = TopicTables { topics, pops, offsets, stats, hold };
+    if settings.clear_retry_topic_when_delete_topic {
+        tables.forget_retries(topic);
     }
-    let is_deleted = forget(broker, topic).is_some();
+    let is_deleted = tables.forget(topic).is_some();
     // With the offsets, also those that a crash left behind when it was deleted before: what is made anew under its name is read from its begin.
     let position = rows::put(&broker.store, &broker.offsets);
     if !is_deleted {
@@ -210,43 +227,50 @@ pub(crate) fn delete(
     Ok(())
 }
 
-/// Deletes a topic with all that is known of it.
-fn forget(broker: &Broker, topic: &str) -> Option<u64> {
-    let deleted = broker.topics.delete(topic);
-    broker.pops.forget(|_, other| other == topic);
-    broker.offsets.forget_topic(topic);
-    broker.stats.forget_topic(topic);
-    broker.hold.rooms.deleted(topic);
-    deleted
+/// The tables that know of a topic.
+struct TopicTables<'a> {
+    topics: &'a Topics,
+    pops: &'a Pops,
+    offsets: &'a Offsets,
+    stats: &'a Stats,
+    hold: &'a Hold,
 }
 
-/// Deletes the topics where messages of a topic come again for the groups that pop it.
-fn delete_retries(broker: &Broker, topic: &str) {
-    for group in broker.offsets.groups_of(topic) {
-        for origin in [Origin::RetryV1, Origin::RetryV2] {
-            let retry = retry_topic(topic, &group, origin);
-            if broker.topics.get(&retry).is_some() {
-                forget(broker, &retry);
+impl TopicTables<'_> {
+    /// Deletes a topic with all that is known of it.
+    fn forget(&self, topic: &str) -> Option<u64> {
+        let deleted = self.topics.delete(topic);
+        self.pops.forget(|_, other| other == topic);
+        self.offsets.forget_topic(topic);
+        self.stats.forget_topic(topic);
+        self.hold.rooms.deleted(topic);
+        deleted
+    }
+
+    /// Deletes the topics where messages of a topic come again for the groups that pop it.
+    fn forget_retries(&self, topic: &str) {
+        for group in self.offsets.groups_of(topic) {
+            for origin in [Origin::RetryV1, Origin::RetryV2] {
+                let retry = retry_topic(topic, &group, origin);
+                if self.topics.get(&retry).is_some() {
+                    self.forget(&retry);
+                }
             }
         }
     }
 }
 
 /// 21: all topics; in pieces for who says which.
-pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn all(topics: &Topics, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked = GetAllTopicConfig::decode(&request.header.fields)?;
-    let table: BTreeMap<String, TopicConfig> = broker
-        .topics
-        .all()
-        .iter()
-        .map(|topic| (topic.name().to_owned(), TopicConfig::clone(&topic.config())))
-        .collect();
+    let table: BTreeMap<String, TopicConfig> =
+        topics.all().iter().map(|topic| (topic.name().to_owned(), TopicConfig::clone(&topic.config()))).collect();
     let total = i32::try_from(table.len()).unwrap_or(i32::MAX);
     let topic_config_table = piece(table, asked.topic_seq, asked.max_topic_num);
-    let mappings = broker.topics.mappings_of(topic_config_table.keys()).into_iter();
+    let mappings = topics.mappings_of(topic_config_table.keys()).into_iter();
     let body = TopicConfigTable {
-        data_version: broker.topics.version(),
-        mapping_data_version: Some(broker.topics.mapping_version()),
+        data_version: topics.version(),
+        mapping_data_version: Some(topics.mapping_version()),
         topic_queue_mapping_detail_map: Some(
             mappings.map(|(topic, mapping)| (topic, mapping.detail().clone())).collect(),
         ),
@@ -260,9 +284,9 @@ pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) ->
 }
 
 /// 351: one topic, with its mapping for who asks for it.
-pub(crate) fn one(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn one(topics: &Topics, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let GetTopicConfig { topic, lo } = GetTopicConfig::decode(&request.header.fields)?;
-    let Some(found) = broker.topics.get(topic) else {
+    let Some(found) = topics.get(topic) else {
         return Err(Refusal::new(ResponseCode::TopicNotExist, format!("No topic in this broker. topic: {topic}")));
     };
     let mapping = found.mapping().filter(|_| lo == Some(true));
@@ -301,21 +325,29 @@ pub(crate) fn stats(
 }
 
 /// 300: which groups consume a topic: those that subscribe now, and those that have come some way in it.
-pub(crate) fn consumed_by(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn consumed_by(
+    clients: &Clients<ClientHandle>,
+    offsets: &Offsets,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let topic = QueryTopicConsumeByWho::decode(&request.header.fields)?.topic;
-    let mut groups: BTreeSet<Arc<str>> = broker.clients.groups_of(topic);
-    groups.extend(broker.offsets.groups_of(topic));
+    let mut groups: BTreeSet<Arc<str>> = clients.groups_of(topic);
+    groups.extend(offsets.groups_of(topic));
     reply_json(request, out, &GroupList { group_list: groups.iter().map(|group| group.to_string()).collect() });
     Ok(())
 }
 
 /// 305: the topics that are not the users'.
-pub(crate) fn system(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    let mut topics: BTreeSet<String> = own_topics(broker).into_iter().collect();
-    topics.extend(names::SYSTEM_TOPICS.iter().map(|name| (*name).to_owned()));
-    topics.extend(
-        broker.topics.all().iter().map(|topic| topic.name().to_owned()).filter(|name| names::is_system_topic(name)),
-    );
-    reply_json(request, out, &TopicList { broker_addr: None, topic_list: topics.into_iter().collect() });
+pub(crate) fn system(
+    topics: &Topics,
+    settings: &BrokerSettings,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let mut system: BTreeSet<String> = own_topics(settings).into_iter().collect();
+    system.extend(names::SYSTEM_TOPICS.iter().map(|name| (*name).to_owned()));
+    system.extend(topics.all().iter().map(|topic| topic.name().to_owned()).filter(|name| names::is_system_topic(name)));
+    reply_json(request, out, &TopicList { broker_addr: None, topic_list: system.into_iter().collect() });
     Ok(())
 }

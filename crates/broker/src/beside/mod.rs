@@ -19,11 +19,13 @@ pub(crate) use self::queue::WAITING_MAX;
 use self::queue::{BesideTurn, FairQueue};
 use crate::blocking;
 use crate::broker::Broker;
+use crate::client_handle::ClientHandle;
 use crate::cold::Unanswered;
 use crate::critical::run_critical;
 use crate::inbox::Errand;
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
+use crate::state::clients::Clients;
 use crate::tasks::Stop;
 
 /// Requests, and answers of clients, up to this many bytes count as small and stay on the network worker.
@@ -143,31 +145,31 @@ impl Pace {
 }
 
 /// Whether a request is too much for the network worker.
-pub(crate) fn is_wanted_for(broker: &Broker, code: RequestCode, request: &Request<'_>) -> bool {
+pub(crate) fn is_wanted_for(clients: &Clients<ClientHandle>, code: RequestCode, request: &Request<'_>) -> bool {
     match code.row().runs {
         Runs::OnWorker | Runs::Unserved => false,
-        Runs::BySize => request.bytes() > SMALL_BYTES || broker.clients.has_crowd(),
+        Runs::BySize => request.bytes() > SMALL_BYTES || clients.has_crowd(),
         Runs::Beside => true,
     }
 }
 
 /// Has a request carried out beside.
 pub(crate) fn hand_over(
-    broker: &Broker,
+    beside: &Beside,
     session: &Session,
     code: RequestCode,
     request: &Request<'_>,
     out: &mut Outgoing,
 ) {
-    if let Err(refusal) = submit(broker, session, code, request) {
+    if let Err(refusal) = submit(beside, session, code, request) {
         out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
     }
 }
 
-fn submit(broker: &Broker, session: &Session, code: RequestCode, request: &Request<'_>) -> Result<(), Refusal> {
+fn submit(beside: &Beside, session: &Session, code: RequestCode, request: &Request<'_>) -> Result<(), Refusal> {
     let queue = match code.row().runs {
-        Runs::Beside => &broker.beside.operators,
-        Runs::OnWorker | Runs::BySize | Runs::Unserved => &broker.beside.clients,
+        Runs::Beside => &beside.operators,
+        Runs::OnWorker | Runs::BySize | Runs::Unserved => &beside.clients,
     };
     let (owned, bytes) = (OwnedRequest::of(request), request.bytes());
     let reply_to = request.reply_to();

@@ -37,10 +37,12 @@ impl<T: Send + 'static> Eventual<T> {
         let reply_to = request.reply_to();
         match self {
             Eventual::Now(outcome) => encode(reply_to, outcome, out),
-            Eventual::OnDisk(look) => cold::read(broker, session, look, move |_, _, outcome, out| match outcome {
-                Ok(outcome) => encode(reply_to, outcome, out),
-                Err(refusal) => out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]),
-            })?,
+            Eventual::OnDisk(look) => {
+                cold::read(&broker.store, session, look, move |_, _, outcome, out| match outcome {
+                    Ok(outcome) => encode(reply_to, outcome, out),
+                    Err(refusal) => out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]),
+                })?
+            }
             Eventual::Elsewhere(asking) => answer_later(broker, session, request, async move {
                 let outcome = asking.await?;
                 let mut out = Outgoing::new();

@@ -7,8 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::BrokerSettings;
 use filter::Expression;
 use net::{Outgoing, Request};
+use parking_lot::Mutex;
 use protocol::body::{CheckClientConfig, ConsumeType, ConsumerData, ConsumerIdList, Heartbeat, SubscriptionData};
 use protocol::code::ResponseCode;
 use protocol::names;
@@ -146,7 +148,7 @@ pub(crate) fn hear(
             tracing::info!(group = data.group_name, client = said.client_id, peer = %client.peer, "consumers of a group changed");
         }
         if let Some(notice) = beaten.notice {
-            tell(broker, notice);
+            tell(&broker.settings.load(), &broker.untold, notice);
         }
     }
     if settings.enable_register_producer {
@@ -208,14 +210,18 @@ pub(crate) fn leave(broker: &Broker, connection: u64, producers: Option<&str>, c
         broker.order_locks.free(group, &client_id);
     }
     if let Some(notice) = notice {
-        tell(broker, notice);
+        tell(&broker.settings.load(), &broker.untold, notice);
     }
 }
 
 /// 38: who consumes in this group?
-pub(crate) fn consumer_ids(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn consumer_ids(
+    clients: &Clients<ClientHandle>,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let name = GetConsumerList::decode(&request.header.fields)?.consumer_group;
-    let consumer_id_list = broker.clients.consumers(name).map(|group| group.client_ids()).unwrap_or_default();
+    let consumer_id_list = clients.consumers(name).map(|group| group.client_ids()).unwrap_or_default();
     if consumer_id_list.is_empty() {
         return Err(Refusal::new(ResponseCode::SystemError, format!("no consumer for this group, {name}")));
     }
@@ -224,11 +230,11 @@ pub(crate) fn consumer_ids(broker: &Broker, request: &Request<'_>, out: &mut Out
 }
 
 /// 46: would this subscription do? Clients ask before they start with anything but tags.
-pub(crate) fn check(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn check(settings: &BrokerSettings, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let asked: Option<CheckClientConfig> = body(request).ok();
     if let Some(subscription) = asked.and_then(|asked| asked.subscription_data) {
         if !is_tag(&subscription.expression_type) {
-            check_property_filter(&broker.settings.load(), &subscription.expression_type)?;
+            check_property_filter(settings, &subscription.expression_type)?;
             Expression::compile(&subscription.sub_string)
                 .map_err(|error| Refusal::new(ResponseCode::SubscriptionParseFailed, error.remark()))?;
         } else if subscription.sub_string.len() > TAGS_BYTES_MAX {
@@ -261,7 +267,7 @@ pub(crate) fn closed(broker: &Broker, connection_id: u64) {
         }
     }
     for notice in notices {
-        tell(broker, notice);
+        tell(&broker.settings.load(), &broker.untold, notice);
     }
 }
 
@@ -284,13 +290,12 @@ pub(crate) fn close_silent(broker: &Broker) {
 }
 
 /// Tells the members of a group that it has changed: at once, or with the next housekeeping if so configured.
-fn tell(broker: &Broker, notice: Notice<ClientHandle>) {
-    let settings = broker.settings.load();
+fn tell(settings: &BrokerSettings, untold: &Mutex<BTreeSet<Arc<str>>>, notice: Notice<ClientHandle>) {
     if !settings.notify_consumer_ids_changed_enable {
         return;
     }
     if !settings.real_time_notify_consumer_change {
-        broker.untold.lock().insert(notice.group);
+        untold.lock().insert(notice.group);
         return;
     }
     tell_now(&notice);

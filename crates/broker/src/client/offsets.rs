@@ -205,8 +205,8 @@ fn not_found(remark: &str) -> Refusal {
 }
 
 /// 43: all offsets, for a slave.
-pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    let body = ConsumerOffsets { data_version: Some(broker.offsets.version()), offset_table: broker.offsets.table() };
+pub(crate) fn all(offsets: &Offsets, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let body = ConsumerOffsets { data_version: Some(offsets.version()), offset_table: offsets.table() };
     reply_json(request, out, &body);
     Ok(())
 }

@@ -6,7 +6,6 @@ use protocol::code::ResponseCode;
 use protocol::names;
 
 use crate::answer::{body, reply_json, reply_ok};
-use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::state::clients;
 use crate::state::order_locks::OrderLocks;
@@ -15,8 +14,8 @@ use crate::state::order_locks::OrderLocks;
 const BROKER_NAME_MAX: usize = 255;
 
 /// 41: locks queues for a client.
-pub(crate) fn lock(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    let lock_ok_mq_set = lock_queues(&broker.order_locks, body(request)?)?;
+pub(crate) fn lock(order_locks: &OrderLocks, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let lock_ok_mq_set = lock_queues(order_locks, body(request)?)?;
     reply_json(request, out, &LockBatchReply { lock_ok_mq_set });
     Ok(())
 }
@@ -46,9 +45,9 @@ fn check_names(group: &str, client_id: &str, queues: &[MessageQueue]) -> Result<
 }
 
 /// 42: gives them up.
-pub(crate) fn unlock(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn unlock(order_locks: &OrderLocks, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let LockBatch { client_id, consumer_group, mq_set, only_this_broker: _ } = body(request)?;
-    broker.order_locks.unlock(&consumer_group, &client_id, &mq_set);
+    order_locks.unlock(&consumer_group, &client_id, &mq_set);
     reply_ok(request, out);
     Ok(())
 }

@@ -179,7 +179,7 @@ fn go_on(broker: &Broker, session: &mut Session, step: Step, reply_to: ReplyTo, 
         Step::Answered(Err(refusal)) => Err(refusal),
         Step::Elsewhere(order, patience, at) => {
             let look = look_on(broker, session, order, at);
-            cold::read_at(at, broker, session, look, move |broker, session, (order, found, slices), out| {
+            cold::read_at(at, &broker.store, session, look, move |broker, session, (order, found, slices), out| {
                 let step = step_after(broker, session, order, patience, &found, slices);
                 go_on(broker, session, step, reply_to, out);
             })

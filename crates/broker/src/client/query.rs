@@ -8,16 +8,20 @@ use protocol::code::ResponseCode;
 use protocol::request::{QueryMessage, QueryMessageReply};
 use store::{KeyAnswer, KeyKind, KeyMatch, KeyQuery, Store};
 
-use crate::broker::Broker;
 use crate::refusal::Refusal;
 
 /// Apache's name for a look-up by tag (`indexType`); `K` and `U` are looked up alike.
 const TAG: &str = "T";
 
 /// 12.
-pub(crate) fn by_key(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    let settings = broker.store_settings.load();
-    let found = look_up(&broker.store, &settings, decode(request, &settings)?)?;
+pub(crate) fn by_key(
+    store_settings: &StoreSettings,
+    store: &Store,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
+    let settings = store_settings;
+    let found = look_up(store, settings, decode(request, settings)?)?;
     encode(request.reply_to(), found, out);
     Ok(())
 }

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use config::BrokerSettings;
 use net::CallError;
 use protocol::body::{BrokerData, DataVersion, KvTable, RegisterBrokerBody, TopicConfig, TopicConfigTable, TopicRoute};
 use protocol::code::{ResponseCode, request};
@@ -279,29 +280,32 @@ fn other_of(route: &TopicRoute, identity: &Identity, own: &str) -> Option<String
 }
 
 /// What is told, in the pieces in which it is.
-fn pieces(broker: &Broker, owed: Owed) -> Vec<Vec<TopicConfig>> {
-    let settings = broker.settings.load();
+fn pieces(settings: &BrokerSettings, topics: &Topics, owed: Owed) -> Vec<Vec<TopicConfig>> {
     match owed {
         Owed::Everything => {
             let topics: Vec<TopicConfig> =
-                broker.topics.all().iter().map(|topic| TopicConfig::clone(&topic.config())).collect();
+                topics.all().iter().map(|topic| TopicConfig::clone(&topic.config())).collect();
             match settings.enable_split_registration {
                 true => topics.chunks(settings.split_registration_size.max(1)).map(<[TopicConfig]>::to_vec).collect(),
                 false => vec![topics],
             }
         }
         Owed::Topics(names) => {
-            let found = names.iter().filter_map(|name| broker.topics.get(name));
+            let found = names.iter().filter_map(|name| topics.get(name));
             vec![found.map(|topic| TopicConfig::clone(&topic.config())).collect()]
         }
     }
 }
 
 /// The body for a piece, and whether it is compressed.
-fn encoded(broker: &Broker, piece: Vec<TopicConfig>, version: DataVersion) -> Result<(Vec<u8>, bool), RegisterError> {
-    let settings = broker.settings.load();
+fn encoded(
+    settings: &BrokerSettings,
+    topics: &Topics,
+    piece: Vec<TopicConfig>,
+    version: DataVersion,
+) -> Result<(Vec<u8>, bool), RegisterError> {
     let mut body = body_of(piece, version, settings.broker_permission);
-    add_mappings(&broker.topics, &mut body.topics);
+    add_mappings(topics, &mut body.topics);
     let bytes = body.to_json();
     if settings.compressed_register || bytes.len() > PLAIN_BYTES_MAX {
         return Ok((body.to_compressed()?, true));
@@ -313,14 +317,15 @@ fn encoded(broker: &Broker, piece: Vec<TopicConfig>, version: DataVersion) -> Re
 async fn register(broker: &Arc<Broker>, address: &str, owed: Owed) -> Result<Registered, RegisterError> {
     let settings = broker.settings.load_full();
     let timeout = Duration::from_millis(settings.register_broker_timeout_mills);
-    let mut pieces = beside(broker, move |broker| pieces(broker, owed)).await;
+    let mut pieces = beside(broker, move |broker| pieces(&broker.settings.load(), &broker.topics, owed)).await;
     pieces.retain(|piece| !piece.is_empty());
     let mut registered = Registered::default();
     let broker_addr = told_address(&settings.broker_ip1, broker.advertised);
     let count = pieces.len();
     for (place, piece) in pieces.into_iter().enumerate() {
         let version = version_of_piece(broker.topics.version(), count - 1 - place);
-        let (bytes, compressed) = beside(broker, move |broker| encoded(broker, piece, version)).await?;
+        let (bytes, compressed) =
+            beside(broker, move |broker| encoded(&broker.settings.load(), &broker.topics, piece, version)).await?;
         let fields = RegisterBroker {
             broker_name: &settings.broker_name,
             broker_addr: &broker_addr,

@@ -15,13 +15,15 @@ use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::tags;
-use store::{LogSlice, RecordAt, RecordBatch, StoreError, TagsCode, Unit};
+use store::{LogSlice, RecordAt, RecordBatch, Store, StoreError, TagsCode, Unit};
 
 use super::state::aside::{Aside, AsideKey};
 use super::state::{Delay, SCAN_FROM, put};
+use crate::blocking;
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::schedule::{Schedule, Step};
+use crate::state::needs::Needs;
 use crate::state::topics::mapping::Mapping;
 use crate::static_topic::late::{self, Destination, Led};
 use crate::tasks::Stop;
@@ -30,7 +32,6 @@ use crate::waiting::fetch;
 use crate::waiting::hold::Lane;
 use crate::wall_time::{self, Steps};
 use crate::write::{append, light};
-use crate::{blocking, retention_floor};
 use aside::{NOT_THERE, UNREAD_MAX};
 
 /// Messages delivered under one lock of the log.
@@ -123,9 +124,9 @@ impl Gathered {
 impl Delay {
     /// Where the oldest message lies whose delivery is not on the device yet. Called by a thread
     /// that may wait.
-    pub(crate) fn needed_from(&self, broker: &Broker) -> Option<LogOffset> {
+    pub(crate) fn needed_from(&self, store: &Store, needs: &Needs) -> Option<LogOffset> {
         let of_levels = self.in_use().iter().zip(0..).filter_map(|(next, level)| {
-            retention_floor::first_from(broker, names::SCHEDULE_TOPIC, level, next.load(Ordering::Acquire))
+            needs.first_from(store, names::SCHEDULE_TOPIC, level, next.load(Ordering::Acquire))
         });
         // After the levels: what they have passed over was set aside before.
         of_levels.min().into_iter().chain(self.aside.first()).min()

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use config::BrokerSettings;
 use net::{Outgoing, Request};
 use protocol::body::{
     LiteOffset, LiteOffsetKind, LiteSubscription, LiteSubscriptionAction, LiteSubscriptions, SubscriptionGroupConfig,
@@ -12,12 +13,13 @@ use protocol::names;
 use protocol::request::{NotifyUnsubscribeLite, TriggerLiteDispatch};
 use store::Store;
 
-use super::offer::{hand_on, offer};
+use super::offer::Offers;
 use super::state::LiteGroup;
 use super::state::subscriptions::{Excluded, LiteClient, Quota, QuotaError, wildcard};
 use crate::answer::{body, reply_ok};
 use crate::broker::Broker;
 use crate::client_handle::{ClientHandle, ClientQuestion};
+use crate::lite::Lite;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::clients::check_client_id;
@@ -56,8 +58,9 @@ pub(crate) fn subscribe(
     for change in changes {
         checked.push((check(&broker.groups, &broker.store, &broker.offsets, change)?, change));
     }
+    let (offers, settings) = (Offers::of(broker), broker.settings.load());
     for ((config, queues), change) in checked {
-        make(broker, connection, &config, &queues, change)?;
+        make(offers, &settings, connection, &config, &queues, change)?;
     }
     Ok(())
 }
@@ -125,24 +128,24 @@ fn check(
 }
 
 fn make(
-    broker: &Broker,
+    offers: Offers<'_>,
+    settings: &BrokerSettings,
     connection: &ClientHandle,
     config: &SubscriptionGroupConfig,
     queues: &[String],
     change: &LiteSubscription,
 ) -> Result<(), Refusal> {
     let lite = LiteGroup::of(config);
-    let settings = broker.settings.load();
     let client = LiteClient {
         id: &change.client_id,
         group: &change.group,
-        now_ms: steady_ms(&broker.clock),
+        now_ms: steady_ms(offers.clock),
         events_max: lite.events_max().unwrap_or(settings.max_client_event_count),
     };
     let quota = Quota { all: settings.max_lite_subscription_count, client: lite.client_quota() };
     let full = |error: QuotaError| Refusal::new(ResponseCode::LiteSubscriptionQuotaExceeded, error.to_string());
     let connection = connection.clone();
-    let mut table = broker.lite.lock();
+    let mut table = offers.lite.lock();
     if let Some(group) = table.group_of(&change.client_id).filter(|group| ***group != *change.group) {
         // Its pops in the name of the other group would find nothing, for ever.
         return Err(illegal(format!(
@@ -161,34 +164,34 @@ fn make(
                 connection.tell(&ClientQuestion::LiteUnsubscribed(fields));
                 tracing::info!(group = change.group, %queue, from = client, to = change.client_id, "lite topic taken over");
                 if lite.resets_when_excluded() {
-                    broker.offsets.reset(&change.group, &queue, 0, 0);
+                    offers.offsets.reset(&change.group, &queue, 0, 0);
                 }
             }
             if let Some(option) = &change.offset_option {
-                queues.iter().for_each(|queue| reset(&broker.store, &broker.offsets, &change.group, queue, option));
+                queues.iter().for_each(|queue| reset(offers.store, offers.offsets, &change.group, queue, option));
             }
-            queues.iter().for_each(|queue| offer(broker, &change.group, queue));
+            queues.iter().for_each(|queue| offers.offer(&change.group, queue));
         }
         LiteSubscriptionAction::PartialRemove => {
             let gone = table.remove(client, queues);
             drop(table);
             if lite.resets_when_unsubscribed() {
-                gone.iter().for_each(|queue| broker.offsets.reset(&change.group, queue, 0, 0));
+                gone.iter().for_each(|queue| offers.offsets.reset(&change.group, queue, 0, 0));
             }
-            gone.iter().for_each(|queue| offer(broker, &change.group, queue));
+            gone.iter().for_each(|queue| offers.offer(&change.group, queue));
         }
         LiteSubscriptionAction::CompleteAdd => {
             let gone = table.replace(client, queues, quota, connection).map_err(full)?;
             drop(table);
-            gone.iter().for_each(|queue| offer(broker, &change.group, queue));
+            gone.iter().for_each(|queue| offers.offer(&change.group, queue));
             // Also what it had before: whoever repeats what he wants may have missed something.
-            broker.lite.look_for_all(&change.group, Some(&change.client_id));
+            offers.lite.look_for_all(&change.group, Some(&change.client_id));
         }
         LiteSubscriptionAction::CompleteRemove => {
             let left = table.forget(&change.client_id);
             drop(table);
             if let Some(left) = left {
-                hand_on(broker, &left);
+                offers.hand_on(&left);
             }
         }
     }
@@ -212,18 +215,23 @@ fn reset(store: &Store, offsets: &Offsets, group: &str, queue: &str, option: &Li
 }
 
 /// 200079: an operator wants clients to be told of everything once more.
-pub(crate) fn trigger(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn trigger(
+    groups: &Groups,
+    lite: &Lite<ClientHandle>,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked = TriggerLiteDispatch::decode(&request.header.fields)?;
     let missing = || {
         let remark = format!("Group [{}] not exist.", asked.group);
         Refusal::new(ResponseCode::SubscriptionGroupNotExist, remark)
     };
-    let group = broker.groups.get(asked.group).ok_or_else(missing)?;
+    let group = groups.get(asked.group).ok_or_else(missing)?;
     if LiteGroup::of(&group.config.load()).parent().is_none() {
         let remark = format!("Group [{}] is not a LITE group.", asked.group);
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
-    broker.lite.look_for_all(asked.group, asked.client_id.filter(|client| !client.is_empty()));
+    lite.look_for_all(asked.group, asked.client_id.filter(|client| !client.is_empty()));
     reply_ok(request, out);
     Ok(())
 }

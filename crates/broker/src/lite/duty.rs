@@ -10,7 +10,7 @@ use std::time::Duration;
 use protocol::names;
 use tokio::task::JoinHandle;
 
-use super::offer::{blocked_until, has_more, offer};
+use super::offer::Offers;
 use super::state::subscriptions::{Behind, wildcard_parent};
 use crate::blocking;
 use crate::broker::Broker;
@@ -45,7 +45,7 @@ pub(crate) async fn dispatch(broker: Arc<Broker>, mut stop: Stop) {
         }
         let due = lite.turns.lock().take_due(broker.clock.now().0);
         for (group, queue) in due {
-            offer(&broker, &group, &queue);
+            Offers::of(&broker).offer(&group, &queue);
         }
         let settings = broker.settings.load_full();
         let now = broker.clock.elapsed();
@@ -73,7 +73,7 @@ pub(crate) async fn dispatch(broker: Arc<Broker>, mut stop: Stop) {
             // Looks at all lite topics of a parent; alarms ring meanwhile.
             looking = Some(blocking::spawn(move || {
                 let light_queues = LazyCell::new(|| broker.store.light_queue_names());
-                behind.iter().for_each(|one| look_for(&broker, one, &light_queues));
+                behind.iter().for_each(|one| look_for(Offers::of(&broker), one, &light_queues));
             }));
         }
     }
@@ -92,7 +92,7 @@ async fn ended(task: &mut Option<JoinHandle<()>>) {
 
 /// Tells a client of everything that there is for it. `light_queues`: all that there are, for
 /// clients that get all.
-fn look_for<F>(broker: &Broker, behind: &Behind, light_queues: &LazyCell<Vec<Arc<str>>, F>)
+fn look_for<F>(offers: Offers<'_>, behind: &Behind, light_queues: &LazyCell<Vec<Arc<str>>, F>)
 where
     F: FnOnce() -> Vec<Arc<str>>,
 {
@@ -104,19 +104,19 @@ where
         let is_wanted = |name: &str| names::lite_parts(name).is_some_and(|(parent, _)| parents.contains(&parent));
         all.extend(light_queues.iter().filter(|name| is_wanted(name)).cloned());
     }
-    all.retain(|queue| has_more(&broker.store, &broker.offsets, group, queue));
+    all.retain(|queue| offers.has_more(group, queue));
     // What somebody has a batch of is told when that is over: it would take the places of what can
     // be had.
-    all.retain(|queue| match blocked_until(broker, group, queue) {
+    all.retain(|queue| match offers.blocked_until(group, queue) {
         Some(at_ms) => {
-            broker.lite.look_at(group, queue, at_ms);
+            offers.lite.look_at(group, queue, at_ms);
             false
         }
         None => true,
     });
     // From anywhere, or those at the end would have no room as long as those before have something.
-    let first = broker.lite.random.below(u32::try_from(all.len()).unwrap_or(u32::MAX)) as usize;
+    let first = offers.lite.random.below(u32::try_from(all.len()).unwrap_or(u32::MAX)) as usize;
     all.rotate_left(first);
-    let woken = broker.lite.lock().fill(client, &all, steady_ms(&broker.clock));
-    broker.lite.wake(woken.as_slice());
+    let woken = offers.lite.lock().fill(client, &all, steady_ms(offers.clock));
+    offers.lite.wake(woken.as_slice());
 }

@@ -18,8 +18,11 @@ use super::state::{LiteGroup, expiration_minutes, is_parent};
 use super::{bound_groups, parents};
 use crate::answer::reply_json;
 use crate::broker::Broker;
+use crate::client_handle::ClientHandle;
+use crate::lite::Lite;
 use crate::refusal::Refusal;
 use crate::state::groups::Groups;
+use crate::state::offsets::Offsets;
 use crate::state::topics::Topics;
 
 /// Lite topics of one client, and lite topics with most to do, that are shown at most.
@@ -75,15 +78,21 @@ pub(crate) fn of_broker(broker: &Broker, request: &Request<'_>, out: &mut Outgoi
 }
 
 /// 200075.
-pub(crate) fn of_parent_topic(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn of_parent_topic(
+    topics: &Topics,
+    store: &Store,
+    groups: &Groups,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let name = GetParentTopicInfo::decode(&request.header.fields)?.topic;
-    let config = parent(&broker.topics, name)?;
-    let queues = broker.store.light_queue_names();
+    let config = parent(topics, name)?;
+    let queues = store.light_queue_names();
     let of_topic = queues.iter().filter(|queue| names::lite_parts(queue).is_some_and(|(parent, _)| parent == name));
     let info = ParentTopicInfo {
-        groups: bound_groups(&broker.groups).remove(name).unwrap_or_default(),
+        groups: bound_groups(groups).remove(name).unwrap_or_default(),
         lite_topic_count: count(of_topic.count()),
-        lmq_num: count(broker.store.light_queues()),
+        lmq_num: count(store.light_queues()),
         topic: name.to_owned(),
         ttl: expiration_minutes(&config),
     };
@@ -98,23 +107,30 @@ fn store_time(store: &Store, queue: &ConsumeQueue, offset: u64) -> i64 {
 }
 
 /// 200076.
-pub(crate) fn of_lite_topic(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn of_lite_topic(
+    topics: &Topics,
+    store: &Store,
+    groups: &Groups,
+    lite: &Lite<ClientHandle>,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked = GetLiteTopicInfo::decode(&request.header.fields)?;
     let (parent_topic, lite_topic) = (asked.parent_topic.unwrap_or_default(), asked.lite_topic.unwrap_or_default());
-    parent(&broker.topics, parent_topic)?;
+    parent(topics, parent_topic)?;
     let name = names::lite_queue(parent_topic, lite_topic);
-    let queue = broker.store.existing_queue(&name, 0);
+    let queue = store.existing_queue(&name, 0);
     let mut info = LiteTopicInfo {
         lite_topic: lite_topic.to_owned(),
         parent_topic: parent_topic.to_owned(),
         // Every broker takes what is sent to it.
         sharding_to_broker: true,
-        subscriber: Some(subscribers(broker, parent_topic, &name)),
+        subscriber: Some(subscribers(groups, lite, parent_topic, &name)),
         topic_offset: None,
     };
     info.topic_offset = Some(queue.map_or_else(TopicOffset::default, |queue| {
         let max = queue.max_offset();
-        let last = max.checked_sub(1).map_or(0, |last| store_time(&broker.store, &queue, last));
+        let last = max.checked_sub(1).map_or(0, |last| store_time(store, &queue, last));
         TopicOffset { last_update_timestamp: last, max_offset: max as i64, min_offset: queue.min_offset() as i64 }
     }));
     reply_json(request, out, &info);
@@ -122,9 +138,9 @@ pub(crate) fn of_lite_topic(broker: &Broker, request: &Request<'_>, out: &mut Ou
 }
 
 /// Who subscribes to a lite topic; a group that gets all of them stands there as `*`.
-fn subscribers(broker: &Broker, parent: &str, queue: &str) -> Vec<ClientGroup> {
-    let groups = bound_groups(&broker.groups).remove(parent).unwrap_or_default();
-    let table = broker.lite.lock();
+fn subscribers(groups: &Groups, lite: &Lite<ClientHandle>, parent: &str, queue: &str) -> Vec<ClientGroup> {
+    let groups = bound_groups(groups).remove(parent).unwrap_or_default();
+    let table = lite.lock();
     let clients = table.subscribers(queue).into_iter();
     let mut found: Vec<ClientGroup> =
         clients.map(|(client_id, group)| ClientGroup { client_id, group: group.to_string() }).collect();
@@ -134,16 +150,22 @@ fn subscribers(broker: &Broker, parent: &str, queue: &str) -> Vec<ClientGroup> {
 }
 
 /// 200077.
-pub(crate) fn of_client(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn of_client(
+    topics: &Topics,
+    groups: &Groups,
+    lite: &Lite<ClientHandle>,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked = GetLiteClientInfo::decode(&request.header.fields)?;
     let (parent_topic, group_name) = (asked.parent_topic.unwrap_or_default(), asked.group.unwrap_or_default());
     let client_id = asked.client_id.unwrap_or_default();
-    parent(&broker.topics, parent_topic)?;
-    if LiteGroup::of(&*group(&broker.groups, group_name)?).parent() != Some(parent_topic) {
+    parent(topics, parent_topic)?;
+    if LiteGroup::of(&*group(groups, group_name)?).parent() != Some(parent_topic) {
         return Err(wrong(format!("Subscription [{group_name}]-[{parent_topic}] not match.")));
     }
     let max = usize::try_from(asked.max_count).unwrap_or(0).min(SHOWN_MAX);
-    let seen = broker.lite.lock().of(client_id, max);
+    let seen = lite.lock().of(client_id, max);
     let lite_topic = |queue: &str| names::lite_parts(queue).map_or(queue, |(_, lite_topic)| lite_topic).to_owned();
     let info = LiteClientInfo {
         client_id: client_id.to_owned(),
@@ -160,9 +182,15 @@ pub(crate) fn of_client(broker: &Broker, request: &Request<'_>, out: &mut Outgoi
 }
 
 /// 200078: of one lite topic, or of all that a group has ever consumed.
-pub(crate) fn of_group(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+pub(crate) fn of_group(
+    groups: &Groups,
+    offsets: &Offsets,
+    store: &Store,
+    request: &Request<'_>,
+    out: &mut Outgoing,
+) -> Result<(), Refusal> {
     let asked = GetLiteGroupInfo::decode(&request.header.fields)?;
-    let config = group(&broker.groups, asked.group)?;
+    let config = group(groups, asked.group)?;
     let Some(parent) = LiteGroup::of(&config).parent() else {
         return Err(wrong(format!("Group [{}] is not a LITE group.", asked.group)));
     };
@@ -173,21 +201,21 @@ pub(crate) fn of_group(broker: &Broker, request: &Request<'_>, out: &mut Outgoin
         lite_topic: asked.lite_topic.map(str::to_owned),
         ..LiteGroupInfo::default()
     };
-    let committed = |queue: &str| broker.offsets.committed(asked.group, queue, 0);
+    let committed = |queue: &str| offsets.committed(asked.group, queue, 0);
     if let Some(lite_topic) = lite_topic {
         let name = names::lite_queue(parent, lite_topic);
-        let found = broker.store.existing_queue(&name, 0).map(|queue| (queue, committed(&name)));
-        reply_json(request, out, &one_lite_topic(&broker.store, found, info));
+        let found = store.existing_queue(&name, 0).map(|queue| (queue, committed(&name)));
+        reply_json(request, out, &one_lite_topic(store, found, info));
         return Ok(());
     }
-    let topics = broker.offsets.topics_of(asked.group).into_iter();
+    let topics = offsets.topics_of(asked.group).into_iter();
     let of_parent = topics.filter(|queue| names::lite_parts(queue).is_some_and(|(of, _)| of == parent));
     let behind: Vec<_> = of_parent
-        .filter_map(|queue| Some((broker.store.existing_queue(&queue, 0)?, committed(&queue)?)))
+        .filter_map(|queue| Some((store.existing_queue(&queue, 0)?, committed(&queue)?)))
         .filter(|(queue, committed)| queue.max_offset() as i64 > *committed)
         .collect();
     let top = usize::try_from(asked.top_k).unwrap_or(0).min(SHOWN_MAX);
-    reply_json(request, out, &most_behind(&broker.store, behind, top, info));
+    reply_json(request, out, &most_behind(store, behind, top, info));
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use config::BrokerSettings;
 use protocol::body::ConsumeType;
 use protocol::names;
 use protocol::version;
@@ -12,7 +13,9 @@ use super::is;
 use super::traffic::group_labels;
 use crate::admin::progress::store_time;
 use crate::broker::Broker;
+use crate::client_handle::ClientHandle;
 use crate::retention_floor;
+use crate::state::clients::Clients;
 use crate::state::offsets::split_key;
 
 /// How old messages are stands in them, and they may lie on the disk: after so long nobody looks for more of them. What was not looked at
@@ -34,10 +37,11 @@ struct Behind {
 /// How far each group is behind.
 pub(super) fn show_lags(broker: &Broker, page: &mut Exposition) {
     let until = broker.clock.elapsed() + AGES_TIME;
+    let settings = broker.settings.load();
     let mut groups = Vec::new();
     for (key, offsets) in broker.offsets.table() {
         let Some((topic, group)) = split_key(&key) else { continue };
-        if is_left_out(broker, topic) || is_left_out(broker, group) {
+        if is_left_out(&settings, topic) || is_left_out(&settings, group) {
             continue;
         }
         groups.push((topic.to_owned(), group.to_owned(), behind(broker, group, topic, &offsets, until)));
@@ -70,24 +74,25 @@ pub(super) fn show_lags(broker: &Broker, page: &mut Exposition) {
 }
 
 fn behind(broker: &Broker, group: &str, topic: &str, offsets: &BTreeMap<i32, i64>, until: Duration) -> Behind {
-    let now = broker.clock.now().0;
+    let Broker { clock, store, pops, .. } = broker;
+    let now = clock.now().0;
     let mut behind = Behind { lag_ms: Some(0), queueing_ms: Some(0), ..Behind::default() };
     for (queue_id, committed) in offsets {
-        let queue = u32::try_from(*queue_id).ok().and_then(|id| broker.store.existing_queue(topic, id));
+        let queue = u32::try_from(*queue_id).ok().and_then(|id| store.existing_queue(topic, id));
         let Some(queue) = queue else { continue };
-        let end = i64::try_from(broker.store.visible_end(&queue)).unwrap_or(i64::MAX);
+        let end = i64::try_from(store.visible_end(&queue)).unwrap_or(i64::MAX);
         let pulled = broker.offsets.last_pulled(group, topic, *queue_id).unwrap_or(-1);
         // What lies before the last pull is on its way, or there.
         let given = pulled.max(*committed).min(end);
-        let popped = broker.pops.open_since(group, topic, *queue_id);
+        let popped = pops.open_since(group, topic, *queue_id);
         let of_pops = popped.map_or(0, |(messages, _)| i64::try_from(messages).unwrap_or(i64::MAX));
         behind.in_flight += (given - committed).max(0).saturating_add(of_pops);
         behind.ready += (end - given).max(0);
         let age = |offset: i64| -> Option<i64> {
-            if broker.clock.elapsed() > until {
+            if clock.elapsed() > until {
                 return None;
             }
-            match store_time(&broker.store, &queue, offset) {
+            match store_time(store, &queue, offset) {
                 // Gone, or not to be read.
                 0 => Some(0),
                 stored => Some(now.saturating_sub(stored).max(0)),
@@ -115,30 +120,29 @@ pub(super) fn show_needs(broker: &Broker, page: &mut Exposition) {
     page.value(&[], oldest.map_or(0, |at| end.saturating_sub(at.0)));
     let of_one = "Bytes from the oldest message that a group has yet to consume, or has on lease, to the log's end";
     page.metric("gantry_log_needed_by_group_bytes", MetricKind::Gauge, of_one);
+    let settings = broker.settings.load();
     for ((group, topic), at) in needs {
-        if !is_left_out(broker, &group) && !is_left_out(broker, &topic) {
+        if !is_left_out(&settings, &group) && !is_left_out(&settings, &topic) {
             page.value(&group_labels(&group, &topic), end.saturating_sub(at.0));
         }
     }
 }
 
 /// Light queues may be very many: as everywhere, they are told apart if somebody asks for that.
-fn is_left_out(broker: &Broker, name: &str) -> bool {
-    names::is_lmq(name) && !broker.settings.load().enable_lmq_stats
+fn is_left_out(settings: &BrokerSettings, name: &str) -> bool {
+    names::is_lmq(name) && !settings.enable_lmq_stats
 }
 
 /// How many clients are connected, by what they say of themselves.
-pub(super) fn show_clients(broker: &Broker, page: &mut Exposition) {
+pub(super) fn show_clients(clients: &Clients<ClientHandle>, page: &mut Exposition) {
     let named =
         |language: &str, number: i32| (language.to_ascii_lowercase(), version::name(number).to_ascii_lowercase());
     let mut producers = BTreeMap::new();
-    for client in
-        broker.clients.all_producers().values().flat_map(|members| members.iter()).map(|member| &member.client)
-    {
+    for client in clients.all_producers().values().flat_map(|members| members.iter()).map(|member| &member.client) {
         *producers.entry(named(client.language, client.version)).or_insert(0u64) += 1;
     }
     let mut consumers = BTreeMap::new();
-    broker.clients.each_consumers(&mut |group| {
+    clients.each_consumers(&mut |group| {
         let mode = match group.consume_type {
             ConsumeType::ConsumeActively => "pull",
             ConsumeType::ConsumePassively => "push",

@@ -3,34 +3,38 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use env::Clock;
+use protocol::names;
+use store::Store;
+
 use super::exposition::{Exposition, MetricKind};
 use super::is;
 use crate::admin::progress::store_time;
 use crate::broker::Broker;
-use crate::state::stats::{AGES, GroupCounted, LATENCIES_MS, RpcCounted, SIZES, TopicCounted};
+use crate::state::stats::{AGES, GroupCounted, LATENCIES_MS, RpcCounted, SIZES, Stats, TopicCounted};
 use crate::timer::Timers;
-use protocol::names;
+use crate::transaction::Transactions;
 
 /// What each topic was sent, and each group got.
 pub(super) fn show(broker: &Broker, page: &mut Exposition) {
     let topics = broker.stats.of_topics();
     sent(&topics, page);
-    got(broker, page);
-    ends(broker, &topics, page);
+    got(&broker.stats, page);
+    ends(&broker.transactions, &topics, page);
     let (bounds, counts, sum) = broker.stats.put_times.histogram();
     page.metric("gantry_store_seconds", MetricKind::Histogram, "How long messages took until they were stored");
     page.histogram(&[], &bounds, &counts, sum.as_secs_f64());
-    answered(broker, page);
+    answered(&broker.stats, page);
     if let Some(timers) = &broker.timers {
-        waiting(broker, timers, page);
+        waiting(&broker.clock, &broker.store, timers, page);
     }
 }
 
-fn answered(broker: &Broker, page: &mut Exposition) {
+fn answered(stats: &Stats, page: &mut Exposition) {
     let about = "Ms from a request's arrival until the socket took its answer";
     page.metric("rocketmq_rpc_latency_milliseconds", MetricKind::Histogram, about);
     let bounds = LATENCIES_MS.map(|bound| bound as f64);
-    for RpcCounted { request, response, is_held, by_ms, sum_ms } in broker.stats.rpcs.all() {
+    for RpcCounted { request, response, is_held, by_ms, sum_ms } in stats.rpcs.all() {
         // RocketMQ writes names in lower case, and a number where it has none; any number is one of these.
         let request = request.map_or_else(|| "other".to_owned(), str::to_ascii_lowercase);
         let response = response.name().to_ascii_lowercase();
@@ -67,10 +71,10 @@ fn sent(topics: &[TopicCounted], page: &mut Exposition) {
     sorts().for_each(|(labels, sort)| page.histogram(&labels, &bounds, &sort.by_size, sort.bytes));
 }
 
-fn got(broker: &Broker, page: &mut Exposition) {
+fn got(stats: &Stats, page: &mut Exposition) {
     // By group and topic.
     let mut groups = BTreeMap::new();
-    broker.stats.each_group(&mut |GroupCounted { group, topic, got, dead }| {
+    stats.each_group(&mut |GroupCounted { group, topic, got, dead }| {
         groups.insert((group.to_owned(), topic.to_owned()), (got, dead));
     });
     page.metric("rocketmq_messages_out_total", MetricKind::Counter, "Messages that consumers got");
@@ -94,9 +98,9 @@ pub(super) fn group_labels<'a>(group: &'a str, topic: &'a str) -> [(&'static str
     [("topic", topic), ("consumer_group", group), ("is_retry", is(is_retry)), ("is_system", is(is_system))]
 }
 
-fn ends(broker: &Broker, topics: &[TopicCounted], page: &mut Exposition) {
+fn ends(transactions: &Transactions, topics: &[TopicCounted], page: &mut Exposition) {
     page.metric("rocketmq_half_messages", MetricKind::Gauge, "Transactions that nobody has ended");
-    page.value(&[], broker.transactions.open());
+    page.value(&[], transactions.open());
     let ends = || {
         let ended = topics.iter().filter_map(|topic| topic.ends.as_ref().map(|ends| (topic.topic.as_str(), ends)));
         ended.map(|(topic, ends)| ([("topic", topic)], ends))
@@ -115,13 +119,13 @@ fn ends(broker: &Broker, topics: &[TopicCounted], page: &mut Exposition) {
 }
 
 /// Timer messages, which RocketMQ counts with the labels of the store.
-fn waiting(broker: &Broker, timers: &Timers, page: &mut Exposition) {
+fn waiting(clock: &Clock, store: &Store, timers: &Timers, page: &mut Exposition) {
     let [kind, medium] = super::STORAGE;
-    let now = broker.clock.now().0;
+    let now = clock.now().0;
     let next = timers.figures.next.load(Ordering::Relaxed);
-    let lag = timers.behind(&broker.store);
-    let first = broker.store.existing_queue(names::TIMER_TOPIC, 0).filter(|_| lag > 0);
-    let first_at = first.map_or(0, |queue| store_time(&broker.store, &queue, i64::try_from(next).unwrap_or(i64::MAX)));
+    let lag = timers.behind(store);
+    let first = store.existing_queue(names::TIMER_TOPIC, 0).filter(|_| lag > 0);
+    let first_at = first.map_or(0, |queue| store_time(store, &queue, i64::try_from(next).unwrap_or(i64::MAX)));
     let pending = timers.figures.pending.load(Ordering::Relaxed).max(0);
     let late_ms = now.saturating_sub(timers.figures.read_time.load(Ordering::Relaxed)).max(0);
     page.metric("rocketmq_timer_enqueue_lag", MetricKind::Gauge, "Timer messages that are not taken in");

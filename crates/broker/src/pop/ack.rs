@@ -10,7 +10,6 @@ use protocol::names;
 use protocol::request::{AckMessage, ChangeInvisibleTime, ChangeInvisibleTimeReply};
 
 use super::claim::waits_for;
-use super::lite;
 use super::state::handle::{Handle, ORDER_QUEUE, Origin};
 use super::state::ledger::{Change, NoChange, QueueRef};
 use super::state::order::OrderAck;
@@ -19,10 +18,14 @@ use super::take::{check_invisible, illegal_queue, too_many_leases};
 use crate::answer::{body, reply_ok};
 use crate::broker::Broker;
 use crate::caller::Caller;
-use crate::lite::is_parent;
+use crate::lite::{Offers, is_parent};
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::state::groups::Groups;
 use crate::state::offsets::rows;
+use crate::state::stats::Stats;
+use crate::state::topics::Topics;
+use crate::waiting::hold::Hold;
 
 /// Acknowledgements in one request: a batch names messages by bits, and no bit stands for nothing.
 const BATCH_MESSAGES_MAX: usize = 65_536;
@@ -90,6 +93,16 @@ struct AckBatchOrder {
     acks: Vec<BatchAck>,
 }
 
+/// The state that acknowledgements and changes of the invisible time read and change.
+pub(super) struct Leases<'a> {
+    /// Leases, offsets, and the clients of lite topics.
+    pub(super) lite: Offers<'a>,
+    pub(super) groups: &'a Groups,
+    topics: &'a Topics,
+    hold: &'a Hold,
+    stats: &'a Stats,
+}
+
 /// 200051.
 pub(crate) fn ack(
     broker: &Broker,
@@ -131,17 +144,17 @@ impl<'a> AckOrder<'a> {
     }
 
     fn run(&self, broker: &Broker, caller: &mut Caller) -> Result<(), Refusal> {
-        let name = self.popped.queue();
-        check_queue(broker, caller, name)?;
-        if let Some(acked) = lite::ack(broker, caller, &self.popped) {
+        let (name, leases) = (self.popped.queue(), Leases::of(broker));
+        leases.check_queue(caller, name)?;
+        if let Some(acked) = leases.ack_lite(caller, &self.popped) {
             return acked;
         }
         let handle = Handle::parse(self.popped.receipt)?;
-        let offset = offset(broker, name, self.popped.offset)?;
+        let offset = leases.offset(name, self.popped.offset)?;
         if handle.is_order() {
-            return finish_in_order(broker, caller, Held { name, handle, offset });
+            return leases.finish_in_order(caller, Held { name, handle, offset });
         }
-        finish(broker, caller, name, handle, std::iter::once(offset))
+        leases.finish(caller, name, handle, std::iter::once(offset))
     }
 
     /// Carries it out for a caller in this process.
@@ -162,14 +175,14 @@ impl<'a> ChangeOrder<'a> {
     }
 
     fn run(&self, broker: &Broker, caller: &mut Caller) -> Result<ChangeOutcome, Refusal> {
-        let (name, invisible_ms) = (self.popped.queue(), self.invisible_ms);
-        check_queue(broker, caller, name)?;
-        if let Some(changed) = lite::change(broker, caller, self) {
+        let (name, invisible_ms, leases) = (self.popped.queue(), self.invisible_ms, Leases::of(broker));
+        leases.check_queue(caller, name)?;
+        if let Some(changed) = leases.change_lite(caller, self) {
             return changed;
         }
         let handle = Handle::parse(self.popped.receipt)?;
         check_invisible(invisible_ms, ResponseCode::MessageIllegal)?;
-        let offset = offset(broker, name, self.popped.offset)?;
+        let offset = leases.offset(name, self.popped.offset)?;
         let now = broker.clock.now().0;
         let held = Held { name, handle, offset };
         let visible_at = now.saturating_add(invisible_ms);
@@ -180,10 +193,11 @@ impl<'a> ChangeOrder<'a> {
             (handle.pop_time, position)
         } else {
             let change = Change { now, invisible_ms, is_suspended: self.is_suspended };
-            let changed = broker.pops.change(held, &change, broker.settings.load().pop_leases_max);
+            let settings = broker.settings.load();
+            let changed = broker.pops.change(held, &change, settings.pop_leases_max);
             changed.map_err(|why| match why {
                 NoChange::Unknown => is_over(handle, offset),
-                NoChange::Full => too_many_leases(broker),
+                NoChange::Full => too_many_leases(&broker.pops, &settings, &broker.clock),
             })?
         };
         caller.durable_after(position);
@@ -230,11 +244,12 @@ impl AckBatchOrder {
             let remark = format!("messages of lite topics of {} are acknowledged one by one (200051)", acks.topic);
             return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
         }
+        let leases = Leases::of(broker);
         let mut left = BATCH_MESSAGES_MAX;
         for acks in &self.acks {
             let topic = Origin::topic(&acks.retry, &acks.topic, &acks.consumer_group);
             let name = QueueRef { group: &acks.consumer_group, topic: &topic, queue_id: acks.queue_id };
-            if check_queue(broker, caller, name).is_err() {
+            if leases.check_queue(caller, name).is_err() {
                 continue;
             }
             let Ok(start) = u64::try_from(acks.start_offset) else { continue };
@@ -254,10 +269,10 @@ impl AckBatchOrder {
             // A lease that is over says nothing of the others.
             if handle.is_order() {
                 for offset in offsets {
-                    let _ = finish_in_order(broker, caller, Held { name, handle, offset });
+                    let _ = leases.finish_in_order(caller, Held { name, handle, offset });
                 }
             } else {
-                let _ = finish(broker, caller, name, handle, offsets.into_iter());
+                let _ = leases.finish(caller, name, handle, offsets.into_iter());
             }
         }
         Ok(())
@@ -281,31 +296,100 @@ fn places(acks: &BatchAck) -> impl Iterator<Item = u64> {
     bytes.flat_map(|(byte, at)| (0..8).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| at * 8 + bit))
 }
 
-/// Messages that one handle gave out are done with.
-fn finish(
-    broker: &Broker,
-    caller: &mut Caller,
-    name: QueueRef<'_>,
-    handle: Handle,
-    mut offsets: impl Iterator<Item = u64> + Clone,
-) -> Result<(), Refusal> {
-    let acked = broker.pops.ack(name, handle, offsets.clone());
-    if let Some(Acked { counts, position }) = acked {
-        caller.durable_after(position);
-        broker.stats.acked(name.group, name.topic, counts.acked as u64);
+impl<'a> Leases<'a> {
+    fn of(broker: &'a Broker) -> Leases<'a> {
+        let Broker { groups, topics, hold, stats, .. } = broker;
+        Leases { lite: Offers::of(broker), groups, topics, hold, stats }
     }
-    if acked.is_none_or(|acked| acked.counts.unknown > 0) {
-        if handle.until() <= broker.clock.now().0 {
-            return Err(is_over(handle, offsets.next().unwrap_or(handle.start)));
-        }
-        done_before(broker, caller);
-    }
-    Ok(())
-}
 
-/// It was acknowledged before, and the answer to that got lost, or is still to come: this one is not to be sooner than the journal either.
-pub(super) fn done_before(broker: &Broker, caller: &mut Caller) {
-    caller.durable_after(broker.store.journal().position());
+    /// Messages that one handle gave out are done with.
+    fn finish(
+        &self,
+        caller: &mut Caller,
+        name: QueueRef<'_>,
+        handle: Handle,
+        mut offsets: impl Iterator<Item = u64> + Clone,
+    ) -> Result<(), Refusal> {
+        let acked = self.lite.pops.ack(name, handle, offsets.clone());
+        if let Some(Acked { counts, position }) = acked {
+            caller.durable_after(position);
+            self.stats.acked(name.group, name.topic, counts.acked as u64);
+        }
+        if acked.is_none_or(|acked| acked.counts.unknown > 0) {
+            if handle.until() <= self.lite.clock.now().0 {
+                return Err(is_over(handle, offsets.next().unwrap_or(handle.start)));
+            }
+            self.done_before(caller);
+        }
+        Ok(())
+    }
+
+    /// It was acknowledged before, and the answer to that got lost, or is still to come: this one is not to be sooner than the journal either.
+    pub(super) fn done_before(&self, caller: &mut Caller) {
+        caller.durable_after(self.lite.store.journal().position());
+    }
+
+    pub(super) fn finish_in_order(&self, caller: &mut Caller, held: Held<'_>) -> Result<(), Refusal> {
+        let Held { name, handle, offset } = held;
+        let QueueRef { group, topic, queue_id } = name;
+        let committed = self.lite.offsets.committed(group, topic, queue_id).unwrap_or(0);
+        if i64::try_from(offset).is_ok_and(|offset| offset < committed) {
+            self.done_before(caller);
+            return Ok(());
+        }
+        let commit = |next: u64| self.lite.offsets.commit(group, topic, queue_id, next as i64);
+        let (acked, position) = self.lite.pops.orders.ack(name, handle.pop_time, offset, commit);
+        match acked {
+            OrderAck::Next => {
+                caller.durable_after(position);
+                self.stats.acked(group, names::lite_parts(topic).map_or(topic, |(parent, _)| parent), 1);
+                caller.durable_after(rows::put(self.lite.store, self.lite.offsets));
+                if names::lite_parts(topic).is_some() {
+                    self.go_on_in_lite(name);
+                }
+                if !self.lite.pops.orders.is_blocked(name, None, self.lite.clock.now().0) {
+                    let (room, queue_id) = waits_for(name);
+                    self.hold.rooms.arrived_in(room, queue_id);
+                }
+                Ok(())
+            }
+            OrderAck::Late => {
+                self.done_before(caller);
+                Ok(())
+            }
+            OrderAck::Unknown => {
+                let remark = format!(
+                    "offset is illegal, key:{topic}@{group}@{queue_id}, old:{committed}, commit:{offset}: it is not in the \
+                 batch that was popped at {}",
+                    handle.pop_time
+                );
+                Err(Refusal::new(ResponseCode::MessageIllegal, remark))
+            }
+        }
+    }
+
+    /// The topic, and a queue of it.
+    fn check_queue(&self, caller: &mut Caller, name: QueueRef<'_>) -> Result<(), Refusal> {
+        let topic = caller.topic(self.topics, name.topic).ok_or_else(|| Refusal::topic_not_exist(name.topic))?;
+        let queues = topic.settings().read_queue_nums;
+        if (0..queues).contains(&name.queue_id) {
+            return Ok(());
+        }
+        let remark = illegal_queue(name.queue_id, name.topic, queues, caller);
+        Err(Refusal::new(ResponseCode::MessageIllegal, remark))
+    }
+
+    /// An offset that the queue has, or had: retention may have been faster than the consumer.
+    fn offset(&self, name: QueueRef<'_>, offset: i64) -> Result<u64, Refusal> {
+        let topic = self.topics.get(name.topic).ok_or_else(|| Refusal::topic_not_exist(name.topic))?;
+        let lane = topic.lane(self.lite.store, name.queue_id.max(0) as u32).map_err(Refusal::failed)?;
+        let (min, max) = (lane.queue.min_offset(), lane.queue.max_offset());
+        u64::try_from(offset).ok().filter(|offset| *offset <= max).ok_or_else(|| {
+            let remark =
+                format!("offset is illegal, key:{}@{}, commit:{offset}, store:{min}~{max}", name.topic, name.queue_id);
+            Refusal::new(ResponseCode::NoMessage, remark)
+        })
+    }
 }
 
 pub(super) fn is_over(handle: Handle, offset: u64) -> Refusal {
@@ -314,66 +398,4 @@ pub(super) fn is_over(handle: Handle, offset: u64) -> Refusal {
         handle.pop_time, handle.invisible_ms
     );
     Refusal::new(ResponseCode::NoMessage, remark)
-}
-
-pub(super) fn finish_in_order(broker: &Broker, caller: &mut Caller, held: Held<'_>) -> Result<(), Refusal> {
-    let Held { name, handle, offset } = held;
-    let QueueRef { group, topic, queue_id } = name;
-    let committed = broker.offsets.committed(group, topic, queue_id).unwrap_or(0);
-    if i64::try_from(offset).is_ok_and(|offset| offset < committed) {
-        done_before(broker, caller);
-        return Ok(());
-    }
-    let commit = |next: u64| broker.offsets.commit(group, topic, queue_id, next as i64);
-    let (acked, position) = broker.pops.orders.ack(name, handle.pop_time, offset, commit);
-    match acked {
-        OrderAck::Next => {
-            caller.durable_after(position);
-            broker.stats.acked(group, names::lite_parts(topic).map_or(topic, |(parent, _)| parent), 1);
-            caller.durable_after(rows::put(&broker.store, &broker.offsets));
-            if names::lite_parts(topic).is_some() {
-                lite::go_on(broker, name);
-            }
-            if !broker.pops.orders.is_blocked(name, None, broker.clock.now().0) {
-                let (room, queue_id) = waits_for(name);
-                broker.hold.rooms.arrived_in(room, queue_id);
-            }
-            Ok(())
-        }
-        OrderAck::Late => {
-            done_before(broker, caller);
-            Ok(())
-        }
-        OrderAck::Unknown => {
-            let remark = format!(
-                "offset is illegal, key:{topic}@{group}@{queue_id}, old:{committed}, commit:{offset}: it is not in the \
-                 batch that was popped at {}",
-                handle.pop_time
-            );
-            Err(Refusal::new(ResponseCode::MessageIllegal, remark))
-        }
-    }
-}
-
-/// The topic, and a queue of it.
-fn check_queue(broker: &Broker, caller: &mut Caller, name: QueueRef<'_>) -> Result<(), Refusal> {
-    let topic = caller.topic(&broker.topics, name.topic).ok_or_else(|| Refusal::topic_not_exist(name.topic))?;
-    let queues = topic.settings().read_queue_nums;
-    if (0..queues).contains(&name.queue_id) {
-        return Ok(());
-    }
-    let remark = illegal_queue(name.queue_id, name.topic, queues, caller);
-    Err(Refusal::new(ResponseCode::MessageIllegal, remark))
-}
-
-/// An offset that the queue has, or had: retention may have been faster than the consumer.
-fn offset(broker: &Broker, name: QueueRef<'_>, offset: i64) -> Result<u64, Refusal> {
-    let topic = broker.topics.get(name.topic).ok_or_else(|| Refusal::topic_not_exist(name.topic))?;
-    let lane = topic.lane(&broker.store, name.queue_id.max(0) as u32).map_err(Refusal::failed)?;
-    let (min, max) = (lane.queue.min_offset(), lane.queue.max_offset());
-    u64::try_from(offset).ok().filter(|offset| *offset <= max).ok_or_else(|| {
-        let remark =
-            format!("offset is illegal, key:{}@{}, commit:{offset}, store:{min}~{max}", name.topic, name.queue_id);
-        Refusal::new(ResponseCode::NoMessage, remark)
-    })
 }

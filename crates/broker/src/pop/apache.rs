@@ -7,22 +7,24 @@
 //! what it left in the topic counts alone.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use env::{Clock, TimeMs};
 use protocol::names;
 use protocol::names::REVIVE_GROUP;
 use protocol::properties::name;
 use protocol::record::{self, RecordDraft, Scanned};
 use protocol::tags;
 use serde::{Deserialize, Serialize};
-use store::{RecordAt, RecordBatch, StoreError, TagsCode, Unit};
+use store::{RecordAt, RecordBatch, Store, StoreError, TagsCode, Unit};
 
 use super::state::ledger::{Lease, LeaseId, QueueName, QueueRef};
 use super::state::{PAGE, Pops};
 use crate::broker::Broker;
 use crate::caller::JOURNAL_TIMEOUT;
 use crate::refusal::Refusal;
-use crate::state::offsets::rows;
+use crate::state::offsets::{Offsets, rows};
 use crate::state::topics::Topic;
 use crate::waiting::fetch;
 use crate::waiting::hold::Lane;
@@ -127,30 +129,157 @@ struct Stand {
 
 type Stands = BTreeMap<i32, Stand>;
 
-fn topic(broker: &Broker) -> Option<Arc<Topic>> {
-    let cluster = &broker.settings.load().broker_cluster_name;
-    broker.topics.get(&[names::REVIVE_TOPIC_PREFIX, cluster].concat())
+/// The revive topic, and what says how far it is read.
+struct ReviveQueues<'a> {
+    topic: Arc<Topic>,
+    store: &'a Arc<Store>,
+    offsets: &'a Offsets,
 }
 
-fn lanes(broker: &Broker, topic: &Topic) -> Result<Vec<Arc<Lane>>, StoreError> {
-    (0..topic.settings().read_queue_nums.max(0)).map(|queue_id| topic.lane(&broker.store, queue_id as u32)).collect()
-}
+impl<'a> ReviveQueues<'a> {
+    /// None where no broker of Apache's has been.
+    fn of(broker: &'a Broker) -> Option<ReviveQueues<'a>> {
+        let cluster = &broker.settings.load().broker_cluster_name;
+        let topic = broker.topics.get(&[names::REVIVE_TOPIC_PREFIX, cluster].concat())?;
+        Some(ReviveQueues { topic, store: &broker.store, offsets: &broker.offsets })
+    }
 
-fn stands(broker: &Broker, topic: &Topic) -> Result<Stands, StoreError> {
-    let lanes = lanes(broker, topic)?;
-    let stand = |(queue_id, lane): (i32, &Arc<Lane>)| {
-        let done = broker.offsets.committed(REVIVE_GROUP, topic.name(), queue_id).unwrap_or(-1);
-        (queue_id, Stand { done, end: lane.queue.max_offset() })
-    };
-    Ok((0..).zip(&lanes).map(stand).collect())
+    fn lanes(&self) -> Result<Vec<Arc<Lane>>, StoreError> {
+        let queues = self.topic.settings().read_queue_nums.max(0);
+        (0..queues).map(|queue_id| self.topic.lane(self.store, queue_id as u32)).collect()
+    }
+
+    /// The last offset of a queue that is done with; -1: none.
+    fn done(&self, queue_id: i32) -> i64 {
+        self.offsets.committed(REVIVE_GROUP, self.topic.name(), queue_id).unwrap_or(-1)
+    }
+
+    fn stands(&self) -> Result<Stands, StoreError> {
+        let lanes = self.lanes()?;
+        let stand = |(queue_id, lane): (i32, &Arc<Lane>)| {
+            (queue_id, Stand { done: self.done(queue_id), end: lane.queue.max_offset() })
+        };
+        Ok((0..).zip(&lanes).map(stand).collect())
+    }
+
+    /// Everything in the revive queues is known.
+    fn pass_over(&self) -> Result<(), StoreError> {
+        for (queue_id, stand) in self.stands()? {
+            if stand.end > 0 {
+                self.offsets.commit(REVIVE_GROUP, self.topic.name(), queue_id, stand.end as i64 - 1);
+            }
+        }
+        self.note();
+        Ok(())
+    }
+
+    /// Has the journal know how far the revive queues are read, before it hears of an acknowledgement: a start that read a check-point again
+    /// would not know that its messages are done with.
+    fn note(&self) {
+        rows::put(self.store, self.offsets);
+    }
+
+    /// Takes in what is new in the revive queues.
+    async fn take_in(&self, pops: &Pops, clock: &Clock) -> Result<(), StoreError> {
+        let (mut check_points, mut acks) = (Vec::new(), Vec::new());
+        let mut ends = Vec::new();
+        for (queue_id, lane) in (0..).zip(self.lanes()?) {
+            let done = self.done(queue_id);
+            let mut from = u64::try_from(done.saturating_add(1)).unwrap_or(0).max(lane.queue.min_offset());
+            let mut units: Vec<Unit> = Vec::new();
+            // Ends at the end of the queue.
+            loop {
+                fetch::units(self.store, &lane.queue, from, UNITS, &mut units).await?;
+                if units.is_empty() {
+                    break;
+                }
+                for unit in units.iter().filter(|unit| unit.is_message()) {
+                    let slice = match fetch::record(self.store, unit.at).await? {
+                        RecordAt::Record(slice) => slice,
+                        RecordAt::Gone => continue,
+                        RecordAt::Damaged => {
+                            tracing::error!(at = unit.at.0, "a record of the revive topic is damaged and passed over");
+                            continue;
+                        }
+                    };
+                    let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), false) else { continue };
+                    let body = view.body();
+                    let is_understood = match view.property(name::TAGS) {
+                        Some(CHECK_POINT) => serde_json::from_slice(body)
+                            .map(|point: CheckPoint| check_points.push((queue_id, point)))
+                            .is_ok(),
+                        Some(ACK | BATCH_ACK) => serde_json::from_slice(body).map(|ack: Acks| acks.push(ack)).is_ok(),
+                        Some(_) | None => false,
+                    };
+                    if !is_understood {
+                        tracing::warn!(at = unit.at.0, "a record of the revive topic is not understood");
+                    }
+                }
+                from += units.len() as u64;
+            }
+            if from as i64 - 1 > done {
+                ends.push((queue_id, from as i64 - 1));
+            }
+        }
+        if ends.is_empty() {
+            return Ok(());
+        }
+        let now = clock.now().0;
+        let count = check_points.len();
+        for (revive_qid, point) in check_points {
+            take_in_point(pops, revive_qid, &point, now);
+        }
+        for ack in acks {
+            take_in_acks(pops, &ack);
+        }
+        // Behind the leases in the journal: a crash in between finds the check-points a second time, and passes over them.
+        for (queue_id, done) in ends {
+            self.offsets.commit(REVIVE_GROUP, self.topic.name(), queue_id, done);
+        }
+        self.note();
+        if count > 0 {
+            tracing::info!(check_points = count, "check-points of another broker taken over");
+        }
+        Ok(())
+    }
+
+    /// Adds a check-point to a batch. `now`: when it is made.
+    fn push(
+        &self,
+        now: TimeMs,
+        advertised: SocketAddr,
+        batch: &mut RecordBatch,
+        lane: &Lane,
+        queue_id: i32,
+        point: &CheckPoint,
+    ) {
+        let body = serde_json::to_vec(point).unwrap_or_default();
+        let mut properties = Vec::new();
+        send_properties::put(&mut properties, name::TAGS, CHECK_POINT);
+        let CheckPoint { group, start, pop_time, broker_name, .. } = point;
+        let unique =
+            format!("{}@{}@{start}@{group}@{pop_time}@{broker_name}@{CHECK_POINT}", point.topic, point.queue_id);
+        send_properties::put(&mut properties, name::UNIQ_KEY, &unique);
+        // Apache measures time in this topic by the moment at which its timer let each record go.
+        let out_at = pop_time.saturating_add(point.invisible_ms).saturating_sub(AHEAD_MS);
+        send_properties::put(&mut properties, name::TIMER_DELIVER_MS, &out_at.to_string());
+        let draft = RecordDraft {
+            queue_id,
+            born_timestamp: now.0,
+            body: &body,
+            properties: &properties,
+            ..RecordDraft::plain(self.topic.name(), advertised)
+        };
+        append::push(batch, lane, TagsCode::Code(tags::code(CHECK_POINT)), &draft);
+    }
 }
 
 /// Takes over what another broker has left, or finds that nobody was here. After its offsets were imported, before anybody is served.
 pub(super) async fn take_over(broker: &Broker) -> Result<(), StoreError> {
-    let Some(topic) = topic(broker) else { return Ok(()) };
+    let Some(queues) = ReviveQueues::of(broker) else { return Ok(()) };
     let handed_over = broker.pops.state.lock().handed_over.clone();
     if let Some(row) = &handed_over {
-        let is_same = serde_json::from_slice::<Stands>(row).ok() == Some(stands(broker, &topic)?);
+        let is_same = serde_json::from_slice::<Stands>(row).ok() == Some(queues.stands()?);
         if !is_same {
             let dropped = broker.pops.drop_leases();
             tracing::info!(leases = dropped, "another broker has had the leases of this one since it stopped");
@@ -159,92 +288,18 @@ pub(super) async fn take_over(broker: &Broker) -> Result<(), StoreError> {
         // them, and the leases would be dropped. What is read again is known.
         broker.pops.set_handed_over(None);
         if is_same {
-            pass_over(broker, &topic)?;
+            queues.pass_over()?;
         }
     }
-    take_in(broker).await
+    queues.take_in(&broker.pops, &broker.clock).await
 }
 
-/// Everything in the revive queues is known.
-fn pass_over(broker: &Broker, topic: &Topic) -> Result<(), StoreError> {
-    for (queue_id, stand) in stands(broker, topic)? {
-        if stand.end > 0 {
-            broker.offsets.commit(REVIVE_GROUP, topic.name(), queue_id, stand.end as i64 - 1);
-        }
+/// Takes in the check-points that a timer of another broker has let go since.
+pub(super) async fn take_in(broker: &Broker) {
+    let Some(queues) = ReviveQueues::of(broker) else { return };
+    if let Err(error) = queues.take_in(&broker.pops, &broker.clock).await {
+        tracing::error!(%error, "check-points of another broker cannot be read");
     }
-    note(broker);
-    Ok(())
-}
-
-/// Has the journal know how far the revive queues are read, before it hears of an acknowledgement: a start that read a check-point again
-/// would not know that its messages are done with.
-fn note(broker: &Broker) {
-    rows::put(&broker.store, &broker.offsets);
-}
-
-/// Takes in what is new in the revive queues.
-pub(super) async fn take_in(broker: &Broker) -> Result<(), StoreError> {
-    let Some(topic) = topic(broker) else { return Ok(()) };
-    let (mut check_points, mut acks) = (Vec::new(), Vec::new());
-    let mut ends = Vec::new();
-    for (queue_id, lane) in (0..).zip(lanes(broker, &topic)?) {
-        let done = broker.offsets.committed(REVIVE_GROUP, topic.name(), queue_id).unwrap_or(-1);
-        let mut from = u64::try_from(done.saturating_add(1)).unwrap_or(0).max(lane.queue.min_offset());
-        let mut units: Vec<Unit> = Vec::new();
-        // Ends at the end of the queue.
-        loop {
-            fetch::units(&broker.store, &lane.queue, from, UNITS, &mut units).await?;
-            if units.is_empty() {
-                break;
-            }
-            for unit in units.iter().filter(|unit| unit.is_message()) {
-                let slice = match fetch::record(&broker.store, unit.at).await? {
-                    RecordAt::Record(slice) => slice,
-                    RecordAt::Gone => continue,
-                    RecordAt::Damaged => {
-                        tracing::error!(at = unit.at.0, "a record of the revive topic is damaged and passed over");
-                        continue;
-                    }
-                };
-                let Ok(Scanned::Record(view)) = record::scan(slice.as_ref(), false) else { continue };
-                let body = view.body();
-                let is_understood = match view.property(name::TAGS) {
-                    Some(CHECK_POINT) => serde_json::from_slice(body)
-                        .map(|point: CheckPoint| check_points.push((queue_id, point)))
-                        .is_ok(),
-                    Some(ACK | BATCH_ACK) => serde_json::from_slice(body).map(|ack: Acks| acks.push(ack)).is_ok(),
-                    Some(_) | None => false,
-                };
-                if !is_understood {
-                    tracing::warn!(at = unit.at.0, "a record of the revive topic is not understood");
-                }
-            }
-            from += units.len() as u64;
-        }
-        if from as i64 - 1 > done {
-            ends.push((queue_id, from as i64 - 1));
-        }
-    }
-    if ends.is_empty() {
-        return Ok(());
-    }
-    let now = broker.clock.now().0;
-    let count = check_points.len();
-    for (revive_qid, point) in check_points {
-        take_in_point(&broker.pops, revive_qid, &point, now);
-    }
-    for ack in acks {
-        take_in_acks(&broker.pops, &ack);
-    }
-    // Behind the leases in the journal: a crash in between finds the check-points a second time, and passes over them.
-    for (queue_id, done) in ends {
-        broker.offsets.commit(REVIVE_GROUP, topic.name(), queue_id, done);
-    }
-    note(broker);
-    if count > 0 {
-        tracing::info!(check_points = count, "check-points of another broker taken over");
-    }
-    Ok(())
 }
 
 fn take_in_point(pops: &Pops, revive_qid: i32, point: &CheckPoint, now: i64) {
@@ -270,7 +325,7 @@ fn take_in_acks(pops: &Pops, acks: &Acks) {
 
 /// Writes every lease where Apache looks for it. At a clean stop, when nobody is served any more.
 pub(crate) async fn hand_over(broker: &Broker) -> Result<(), Refusal> {
-    let Some(topic) = topic(broker) else { return Ok(()) };
+    let Some(revive) = ReviveQueues::of(broker) else { return Ok(()) };
     let mut leases: Vec<(LeaseId, Lease, QueueName)> = Vec::new();
     // Ends behind the last lease.
     loop {
@@ -288,7 +343,7 @@ pub(crate) async fn hand_over(broker: &Broker) -> Result<(), Refusal> {
     }
     // Apache stops reading a queue at the first check-point that is not over.
     leases.sort_by_key(|(id, lease, _)| (lease.until, *id));
-    let lanes = lanes(broker, &topic).map_err(Refusal::failed)?;
+    let lanes = revive.lanes().map_err(Refusal::failed)?;
     let queues = lanes.len().max(1);
     let broker_name = broker.settings.load().broker_name.clone();
     let mut end = 0;
@@ -297,7 +352,8 @@ pub(crate) async fn hand_over(broker: &Broker) -> Result<(), Refusal> {
         for (id, lease, name) in part {
             let queue_id = usize::from(lease.revive_qid) % queues;
             let Some(lane) = lanes.get(queue_id) else { continue };
-            push(broker, &mut batch, lane, &topic, queue_id as i32, &CheckPoint::of(*id, lease, name, &broker_name));
+            let point = CheckPoint::of(*id, lease, name, &broker_name);
+            revive.push(broker.clock.now(), broker.advertised, &mut batch, lane, queue_id as i32, &point);
         }
         broker.append(&mut batch).await?;
         end = batch.landed().last().map_or(end, |last| last.end.0);
@@ -308,7 +364,7 @@ pub(crate) async fn hand_over(broker: &Broker) -> Result<(), Refusal> {
         broker.store.want_flush();
         broker.store.flushed().reached(end).await;
     }
-    let stands = stands(broker, &topic).map_err(Refusal::failed)?;
+    let stands = revive.stands().map_err(Refusal::failed)?;
     let position = broker.pops.set_handed_over(Some(serde_json::to_vec(&stands).unwrap_or_default()));
     let written = broker.store.journal().written().reached(position);
     if tokio::time::timeout(JOURNAL_TIMEOUT, written).await.is_err() {
@@ -318,26 +374,6 @@ pub(crate) async fn hand_over(broker: &Broker) -> Result<(), Refusal> {
         tracing::info!(leases = leases.len(), "leases are handed over as check-points");
     }
     Ok(())
-}
-
-fn push(broker: &Broker, batch: &mut RecordBatch, lane: &Lane, topic: &Topic, queue_id: i32, point: &CheckPoint) {
-    let body = serde_json::to_vec(point).unwrap_or_default();
-    let mut properties = Vec::new();
-    send_properties::put(&mut properties, name::TAGS, CHECK_POINT);
-    let CheckPoint { group, start, pop_time, broker_name, .. } = point;
-    let unique = format!("{}@{}@{start}@{group}@{pop_time}@{broker_name}@{CHECK_POINT}", point.topic, point.queue_id);
-    send_properties::put(&mut properties, name::UNIQ_KEY, &unique);
-    // Apache measures time in this topic by the moment at which its timer let each record go.
-    let out_at = pop_time.saturating_add(point.invisible_ms).saturating_sub(AHEAD_MS);
-    send_properties::put(&mut properties, name::TIMER_DELIVER_MS, &out_at.to_string());
-    let draft = RecordDraft {
-        queue_id,
-        born_timestamp: broker.clock.now().0,
-        body: &body,
-        properties: &properties,
-        ..RecordDraft::plain(topic.name(), broker.advertised)
-    };
-    append::push(batch, lane, TagsCode::Code(tags::code(CHECK_POINT)), &draft);
 }
 
 #[cfg(test)]

@@ -43,8 +43,8 @@ pub(super) struct PopSources {
     pub(super) store_settings: Arc<StoreSettings>,
     pub(super) clock: Clock,
     pub(super) random: Random,
-    /// Whose is what is copied from the device, if it is somebody's.
-    copies: Option<Copies>,
+    /// The caller's: what is copied from the device is counted there.
+    copies: Copies,
 }
 
 /// What a try has brought.
@@ -122,7 +122,8 @@ pub(super) struct PopTarget {
 }
 
 impl PopSources {
-    pub(super) fn of(broker: &Broker) -> PopSources {
+    /// For tries of this caller.
+    pub(super) fn of(broker: &Broker, caller: &Caller) -> PopSources {
         PopSources {
             pops: Arc::clone(&broker.pops),
             hold: Arc::clone(&broker.hold),
@@ -134,13 +135,8 @@ impl PopSources {
             store_settings: broker.store_settings.load_full(),
             clock: broker.clock.clone(),
             random: broker.random.clone(),
-            copies: None,
+            copies: caller.copies.clone(),
         }
-    }
-
-    /// The same for a caller, which has what is copied for it.
-    pub(super) fn of_caller(broker: &Broker, caller: &Caller) -> PopSources {
-        PopSources { copies: Some(caller.copies.clone()), ..PopSources::of(broker) }
     }
 
     /// An empty one.
@@ -336,7 +332,7 @@ impl PopSources {
             if count > 0 && room > 0 {
                 let limits = self.limits(count, room, may_fault);
                 let effort = At::Worker.effort();
-                let mut reader = Reader { want: None, effort: &effort, copies: self.copies.as_ref() };
+                let mut reader = Reader { want: None, effort: &effort, copies: Some(&self.copies) };
                 let read = self.store.read(&lane.queue, from, &limits, &mut reader, &mut slices);
                 if read.status == ReadStatus::Cold {
                     seen.is_cold = true;
@@ -481,7 +477,7 @@ impl PopSources {
         let limits = self.limits(order.count_max - basket.count, self.room(basket), basket.may_fault);
         for _ in 0..FRUITLESS_READS {
             let (want, effort) = (order.want.as_deref(), &basket.effort);
-            let mut reader = Reader { want, effort, copies: self.copies.as_ref() };
+            let mut reader = Reader { want, effort, copies: Some(&self.copies) };
             let read = self.store.read(&lane.queue, from, &limits, &mut reader, slices);
             match read.status {
                 ReadStatus::Found => return Some((from, read)),

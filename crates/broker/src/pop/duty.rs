@@ -8,21 +8,22 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use env::Clock;
 use hashbrown::HashMap;
 use protocol::LogOffset;
 use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, PROPERTIES_MAX, RecordView, Scanned};
-use store::{LogSlice, RecordAt, RecordBatch, StoreError, TagsCode, Unit};
+use store::{LogSlice, RecordAt, RecordBatch, Store, StoreError, TagsCode, Unit};
 
-use super::state::PAGE;
 use super::state::handle::{Origin, origin_topic, retry_topic};
 use super::state::ledger::{LeaseId, QueueName};
+use super::state::{PAGE, Pops};
 use crate::blocking;
 use crate::broker::Broker;
-use crate::state::offsets::GroupTopicRef;
+use crate::state::offsets::{GroupTopicRef, Offsets};
 use crate::state::stats::MessageType;
-use crate::state::topics::Topic;
+use crate::state::topics::{Topic, Topics};
 use crate::tasks::Stop;
 use crate::unreadable::{Tries, WaitsFor};
 use crate::waiting::fetch;
@@ -60,7 +61,7 @@ pub(crate) async fn revive(broker: Arc<Broker>, mut stop: Stop) {
     };
     let mut steps = Steps::new(&broker.clock);
     while !stop.is_asked() {
-        work.settle(&broker);
+        work.settle(pops, &broker.store);
         let seen = steps.back().unwrap_or(0);
         let now = broker.clock.now().0;
         if pops.go_with_the_clock(seen, now) {
@@ -80,26 +81,19 @@ pub(crate) async fn revive(broker: Arc<Broker>, mut stop: Stop) {
             biased;
             () = stop.asked() => {}
             // It rings rarely, and the other one with every pop.
-            () = pops.revive_bell.notified() => take_in_quietly(&broker).await,
+            () = pops.revive_bell.notified() => super::apache::take_in(&broker).await,
             () = pops.bell.notified() => {}
-            () = flushed(&broker, flushed_to) => {}
+            () = flushed(&broker.store, flushed_to) => {}
             () = tokio::time::sleep(wait) => {}
         }
     }
-    work.flush(&broker).await;
-    work.settle(&broker);
+    work.flush(&broker.store).await;
+    work.settle(pops, &broker.store);
 }
 
-/// What a timer of another broker has let go since.
-async fn take_in_quietly(broker: &Broker) {
-    if let Err(error) = super::apache::take_in(broker).await {
-        tracing::error!(%error, "check-points of another broker cannot be read");
-    }
-}
-
-async fn flushed(broker: &Broker, end: Option<u64>) {
+async fn flushed(store: &Store, end: Option<u64>) {
     match end {
-        Some(end) => broker.store.flushed().reached(end).await,
+        Some(end) => store.flushed().reached(end).await,
         None => std::future::pending().await,
     }
 }
@@ -120,12 +114,12 @@ struct Revival {
 impl Revival {
     /// Has the device take what came again, so that it can be settled: whoever goes on with the files may be Apache's broker, which would bring
     /// again whatever is on lease.
-    async fn flush(&self, broker: &Broker) {
+    async fn flush(&self, store: &Store) {
         let Some(last) = self.unflushed.back() else { return };
-        broker.store.want_flush();
+        store.want_flush();
         tokio::select! {
             biased;
-            () = broker.store.flushed().reached(last.end) => {}
+            () = store.flushed().reached(last.end) => {}
             () = tokio::time::sleep(LAST_FLUSH) => {
                 tracing::warn!("the device does not take the last messages that came again; Apache's broker would repeat them");
             }
@@ -133,9 +127,8 @@ impl Revival {
     }
 
     /// Settles what is flushed.
-    fn settle(&mut self, broker: &Broker) {
-        let pops = &broker.pops;
-        let flushed = broker.store.flushed().get();
+    fn settle(&mut self, pops: &Pops, store: &Store) {
+        let flushed = store.flushed().get();
         while let Some(first) = self.unflushed.pop_front_if(|first| first.end <= flushed) {
             let mut ledger = pops.ledger.lock();
             for (id, offset) in first.messages {
@@ -202,11 +195,12 @@ impl Revival {
         };
         let topic = broker.topics.get(&name.topic);
         let (Some(topic), Some(_)) = (topic, broker.groups.get(&name.group)) else {
-            self.drop_messages(broker, id, &open);
+            drop_messages(pops, id, &open);
             return Ok(None);
         };
         let from = topic.lane(&broker.store, name.queue_id.max(0) as u32)?;
-        let retry = retry_of(broker, name).await;
+        let retry = retry_name(name, broker.settings.load().enable_retry_topic_v2);
+        let retry = retry_of(&broker.topics, &broker.store, &broker.offsets, &name.group, &retry).await;
         let lane = retry.lane(&broker.store, 0)?;
         let mut units: Vec<Unit> = Vec::new();
         let mut gone = Vec::new();
@@ -269,7 +263,7 @@ impl Revival {
                 messages = gone.len(),
                 "messages on lease are gone from the log"
             );
-            self.drop_messages(broker, id, &gone);
+            drop_messages(pops, id, &gone);
         }
         if !damaged.is_empty() {
             tracing::error!(
@@ -278,7 +272,7 @@ impl Revival {
                 messages = damaged.len(),
                 "messages on lease are damaged and do not come again"
             );
-            self.drop_messages(broker, id, &damaged);
+            drop_messages(pops, id, &damaged);
         }
         Ok(Some(lane))
     }
@@ -326,31 +320,30 @@ impl Revival {
 
     /// Leases of which the device did not give all stay for what is missing. What has landed of them is settled when it is on the device, before they
     /// are looked at again: it must not come a second time.
-    async fn part_with(&mut self, broker: &Broker, messages: &mut Vec<(LeaseId, u64)>, end: Option<u64>) {
+    async fn part_with(
+        &mut self,
+        pops: &Pops,
+        store: &Store,
+        clock: &Clock,
+        messages: &mut Vec<(LeaseId, u64)>,
+        end: Option<u64>,
+    ) {
         if self.partly.is_empty() {
             return;
         }
         if let Some(end) = end {
-            broker.store.want_flush();
-            broker.store.flushed().reached(end).await;
+            store.want_flush();
+            store.flushed().reached(end).await;
         }
-        let now = broker.clock.now().0;
-        let mut ledger = broker.pops.ledger.lock();
+        let now = clock.now().0;
+        let mut ledger = pops.ledger.lock();
         for (id, pause) in self.partly.drain(..) {
             for (_, done) in messages.extract_if(.., |(other, _)| *other == id) {
                 ledger.settle(id, done);
             }
             ledger.put_off(id, now.saturating_add(pause));
-            broker.pops.put(&ledger, id);
+            pops.put(&ledger, id);
         }
-    }
-
-    fn drop_messages(&self, broker: &Broker, id: LeaseId, offsets: &[u64]) {
-        let mut ledger = broker.pops.ledger.lock();
-        for offset in offsets {
-            ledger.settle(id, *offset);
-        }
-        broker.pops.put(&ledger, id);
     }
 
     /// Appends what is gathered, and wakes the groups.
@@ -383,13 +376,13 @@ impl Revival {
                 }
             }
             let end = landed.last().map(|last| last.end.0);
-            self.part_with(broker, messages, end).await;
+            self.part_with(&broker.pops, &broker.store, &broker.clock, messages, end).await;
             if let Some(end) = end {
                 self.unflushed.push_back(UnflushedRevival { end, messages: std::mem::take(messages) });
                 broker.store.confirmed().reached(end).await;
             }
         }
-        self.part_with(broker, messages, None).await;
+        self.part_with(&broker.pops, &broker.store, &broker.clock, messages, None).await;
         messages.clear();
         self.batch.clear();
         self.retries.clear();
@@ -399,6 +392,15 @@ impl Revival {
             broker.hold.rooms.arrived(GroupTopicRef { group: &name.group, topic });
         }
     }
+}
+
+/// Messages of a lease do not come again.
+fn drop_messages(pops: &Pops, id: LeaseId, offsets: &[u64]) {
+    let mut ledger = pops.ledger.lock();
+    for offset in offsets {
+        ledger.settle(id, *offset);
+    }
+    pops.put(&ledger, id);
 }
 
 fn view_of(slice: &LogSlice) -> Option<RecordView<'_>> {
@@ -416,13 +418,12 @@ fn retry_name(name: &QueueName, is_v2: bool) -> String {
     retry_topic(&name.topic, &name.group, if is_v2 { Origin::RetryV2 } else { Origin::RetryV1 })
 }
 
-/// The same topic, made if it is missing: one queue, from whose beginning the group reads.
-async fn retry_of(broker: &Broker, name: &QueueName) -> Arc<Topic> {
-    let retry = retry_name(name, broker.settings.load().enable_retry_topic_v2);
-    let made = broker.topics.create_for_group(&retry, 1, 0);
-    broker.store.journal().written().reached(made.position).await;
-    if broker.offsets.committed(&name.group, &retry, 0).is_none() {
-        broker.offsets.commit(&name.group, &retry, 0, 0);
+/// That topic, made if it is missing: one queue, from whose beginning the group reads.
+async fn retry_of(topics: &Topics, store: &Store, offsets: &Offsets, group: &str, retry: &str) -> Arc<Topic> {
+    let made = topics.create_for_group(retry, 1, 0);
+    store.journal().written().reached(made.position).await;
+    if offsets.committed(group, retry, 0).is_none() {
+        offsets.commit(group, retry, 0, 0);
     }
     made.topic
 }

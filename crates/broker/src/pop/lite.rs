@@ -14,7 +14,7 @@ use protocol::request::{PopLiteMessage, PopLiteReply};
 use protocol::sys_flag::perm;
 use store::Store;
 
-use super::ack::{ChangeOrder, ChangeOutcome, Popped, done_before, finish_in_order, is_over};
+use super::ack::{ChangeOrder, ChangeOutcome, Leases, Popped, is_over};
 use super::collect::{PopFound, PopSources, Visit};
 use super::state::handle::{Handle, ORDER_QUEUE};
 use super::state::ledger::QueueRef;
@@ -27,8 +27,10 @@ use crate::caller::{Caller, ended};
 use crate::lite::{self, LiteGroup};
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
+use crate::state::groups::Groups;
 use crate::state::message_filter::At;
 use crate::state::offsets::{GroupTopicRef, Offsets, rows};
+use crate::state::stats::Stats;
 use crate::waiting::hold::Wake;
 
 /// What the device did not give is tried again so much later.
@@ -91,7 +93,8 @@ pub(crate) fn pop_lite(
 
 fn check(broker: &Broker, caller: &mut Caller, order: &LitePopOrder<'_>) -> Result<CheckedLitePop, Refusal> {
     let LitePopOrder { born_ms, poll_ms, count_max, invisible_ms, .. } = *order;
-    check_numbers(broker, &Numbers { born_ms, poll_ms, count_max, invisible_ms })?;
+    let numbers = Numbers { born_ms, poll_ms, count_max, invisible_ms };
+    check_numbers(&broker.settings.load(), broker.advertised, &broker.clock, &numbers)?;
     let name = order.topic;
     let topic = caller.topic(&broker.topics, name).ok_or_else(|| Refusal::topic_not_exist(name))?;
     if !perm::is_readable(topic.settings().perm) {
@@ -147,38 +150,43 @@ impl Try for CheckedLitePop {
         false
     }
 
-    fn fill(&self, shelf: &PopSources, at: At) -> PopFound {
-        shelf.fill_lite(self, at)
+    fn fill(&self, sources: &PopSources, at: At) -> PopFound {
+        sources.fill_lite(self, at)
     }
 
-    fn conclude(self, broker: &Broker, caller: &mut Caller, mut basket: PopFound) -> Concluded<CheckedLitePop> {
+    fn conclude(
+        self,
+        sources: &PopSources,
+        stats: &Stats,
+        caller: &mut Caller,
+        mut basket: PopFound,
+    ) -> Concluded<CheckedLitePop> {
         let (client, group) = (self.client.clone(), Arc::clone(&self.pop.group));
-        let has_event = || broker.lite.lock().has_event(&client, &group.name);
+        let has_event = || sources.lite.lock().has_event(&client, &group.name);
         if basket.count > 0 {
             // The batch must survive whatever the client does with its messages.
             caller.durable_after(basket.position);
             for (_, _, count, bytes) in &basket.got {
                 // As in Apache, the parent's: there may be very many lite topics.
-                broker.stats.got(&group.name, &self.pop.topic, light::QUEUE_ID as i32, *count, *bytes);
+                stats.got(&group.name, &self.pop.topic, light::QUEUE_ID as i32, *count, *bytes);
             }
             if has_event() {
-                broker.lite.wake_next(&client, &group.name);
+                sources.lite.wake_next(&client, &group.name);
             }
             return Concluded::Answered(Ok(self.outcome(PopStatus::Found, basket)));
         }
         if let Some(error) = basket.failure.take() {
-            broker.stats.missed();
+            stats.missed();
             return Concluded::Answered(Err(Refusal::failed(error)));
         }
         let Some(tick) = self.pop.tick else {
-            broker.stats.missed();
+            stats.missed();
             return Concluded::Answered(Ok(self.outcome(PopStatus::Nothing, basket)));
         };
-        let settings = broker.settings.load();
         let room = lite::room_of(&client);
         let key = GroupTopicRef { group: &group.name, topic: &room };
         let nowhere = std::iter::empty();
-        let ticket = match wait::park(broker, caller, key, nowhere, tick, Waiting::Lite(self), &settings) {
+        let ticket = match wait::park(sources, caller, key, nowhere, tick, Waiting::Lite(self)) {
             Ok(ticket) => ticket,
             Err((waiting, why)) => {
                 return Concluded::Answered(match waiting.map(|waiting| *waiting) {
@@ -192,13 +200,13 @@ impl Try for CheckedLitePop {
             return Concluded::Parked;
         }
         // Woken in between: it comes back by that.
-        match wait::take_back(broker, caller, &ticket).map(|waiting| *waiting) {
+        match wait::take_back(sources, caller, &ticket).map(|waiting| *waiting) {
             Some(Waiting::Lite(order)) => Concluded::Again(order),
             Some(Waiting::Pop(_) | Waiting::Notify(_)) | None => Concluded::Parked,
         }
     }
 
-    fn back(_: &Broker, waiting: Waiting, wake: Wake) -> Result<CheckedLitePop, Refusal> {
+    fn back(_: &Groups, waiting: Waiting, wake: Wake) -> Result<CheckedLitePop, Refusal> {
         let Waiting::Lite(mut order) = waiting else { return Err(ended()) };
         if wake == Wake::Expired {
             order.pop.tick = None;
@@ -318,16 +326,16 @@ impl PopSources {
 }
 
 /// The light queue that an acknowledgement means, if it means one.
-fn queue_of(broker: &Broker, topic: &str, lite_topic: Option<&str>) -> Option<String> {
-    let lite_topic = lite_topic.filter(|name| !name.trim().is_empty() && broker.store.has_light_queues())?;
+fn queue_of(store: &Store, topic: &str, lite_topic: Option<&str>) -> Option<String> {
+    let lite_topic = lite_topic.filter(|name| !name.trim().is_empty() && store.has_light_queues())?;
     Some(names::lite_queue(topic, lite_topic))
 }
 
 /// What a client has, or had, of a lite topic, by its handle.
-fn held<'a>(broker: &Broker, queue: &'a str, popped: &Popped<'a>) -> Result<Held<'a>, Refusal> {
+fn held<'a>(store: &Store, queue: &'a str, popped: &Popped<'a>) -> Result<Held<'a>, Refusal> {
     let Popped { group, queue_id, receipt, offset, .. } = *popped;
     let name = QueueRef { group, topic: queue, queue_id: light::QUEUE_ID as i32 };
-    let max = broker.store.existing_queue(name.topic, light::QUEUE_ID).map_or(0, |queue| queue.max_offset());
+    let max = store.existing_queue(name.topic, light::QUEUE_ID).map_or(0, |queue| queue.max_offset());
     let illegal = || {
         let remark = format!("ack offset illegal. {}: offset {offset}, store:0~{max}", name.topic);
         Refusal::new(ResponseCode::NoMessage, remark)
@@ -342,27 +350,61 @@ fn held<'a>(broker: &Broker, queue: &'a str, popped: &Popped<'a>) -> Result<Held
     Ok(Held { name, handle, offset: number })
 }
 
-/// Of a lite message. None: it is none.
-pub(super) fn ack(broker: &Broker, caller: &mut Caller, popped: &Popped<'_>) -> Option<Result<(), Refusal>> {
-    let queue = queue_of(broker, popped.topic, popped.lite_topic)?;
-    let config = broker.groups.get(popped.group).map(|group| group.config.load_full());
-    if config.is_none_or(|config| LiteGroup::of(&config).parent() != Some(popped.topic)) {
-        let remark = "group type or bind topic not match.";
-        return Some(Err(Refusal::new(ResponseCode::InvalidParameter, remark)));
+impl Leases<'_> {
+    /// Of a lite message. None: it is none.
+    pub(super) fn ack_lite(&self, caller: &mut Caller, popped: &Popped<'_>) -> Option<Result<(), Refusal>> {
+        let queue = queue_of(self.lite.store, popped.topic, popped.lite_topic)?;
+        let config = self.groups.get(popped.group).map(|group| group.config.load_full());
+        if config.is_none_or(|config| LiteGroup::of(&config).parent() != Some(popped.topic)) {
+            let remark = "group type or bind topic not match.";
+            return Some(Err(Refusal::new(ResponseCode::InvalidParameter, remark)));
+        }
+        let held = held(self.lite.store, &queue, popped);
+        Some(held.and_then(|held| self.finish_in_order(caller, held)))
     }
-    let held = held(broker, &queue, popped);
-    Some(held.and_then(|held| finish_in_order(broker, caller, held)))
-}
 
-/// After an acknowledgement: the group goes on in the lite topic when nobody has anything of it.
-pub(super) fn go_on(broker: &Broker, name: QueueRef<'_>) {
-    // Whoever has the turn may have read what is acknowledged, and has to know of it; he tells the group again.
-    if let Some(_turn) = broker.lite.claim(name.group, &Arc::from(name.topic))
-        && tidy(&broker.store, &broker.offsets, &broker.pops, name)
-    {
-        broker.lite.is_done(name.group, name.topic);
+    /// After an acknowledgement: the group goes on in the lite topic when nobody has anything of it.
+    pub(super) fn go_on_in_lite(&self, name: QueueRef<'_>) {
+        // Whoever has the turn may have read what is acknowledged, and has to know of it; he tells the group again.
+        if let Some(_turn) = self.lite.lite.claim(name.group, &Arc::from(name.topic))
+            && tidy(self.lite.store, self.lite.offsets, self.lite.pops, name)
+        {
+            self.lite.lite.is_done(name.group, name.topic);
+        }
+        self.lite.offer(name.group, name.topic);
     }
-    lite::offer(broker, name.group, name.topic);
+
+    /// Of a lite message. None: it is none.
+    pub(super) fn change_lite(
+        &self,
+        caller: &mut Caller,
+        order: &ChangeOrder<'_>,
+    ) -> Option<Result<ChangeOutcome, Refusal>> {
+        let queue = queue_of(self.lite.store, order.popped.topic, order.popped.lite_topic)?;
+        Some(self.change_in(caller, order, &queue))
+    }
+
+    fn change_in(&self, caller: &mut Caller, order: &ChangeOrder<'_>, queue: &str) -> Result<ChangeOutcome, Refusal> {
+        check_invisible(order.invisible_ms, ResponseCode::MessageIllegal)?;
+        let Held { name, handle, offset } = held(self.lite.store, queue, &order.popped)?;
+        let committed = self.lite.offsets.committed(name.group, name.topic, name.queue_id).unwrap_or(0);
+        if order.popped.offset < committed {
+            self.done_before(caller);
+            return Ok(ChangeOutcome { pop_time: 0, invisible_ms: 0, revive_qid: 0 });
+        }
+        let orders = &self.lite.pops.orders;
+        let visible_at = self.lite.clock.now().0.saturating_add(order.invisible_ms);
+        let position = match order.is_suspended {
+            true => orders.suspend(name, handle.pop_time, visible_at),
+            false => orders.change(name, handle.pop_time, offset, visible_at),
+        };
+        caller.durable_after(position.ok_or_else(|| is_over(handle, offset))?);
+        if let Some(free_at) = orders.free_at(name) {
+            self.lite.lite.look_at(name.group, name.topic, free_at);
+        }
+        let invisible_ms = visible_at.saturating_sub(handle.pop_time);
+        Ok(ChangeOutcome { pop_time: handle.pop_time, invisible_ms, revive_qid: handle.revive_qid })
+    }
 }
 
 /// Forgets a batch of which nothing is open, for there may be very many lite topics. Only for whoever has the turn. False if there is none.
@@ -374,41 +416,4 @@ fn tidy(store: &Store, offsets: &Offsets, pops: &Pops, name: QueueRef<'_>) -> bo
         pops.orders.clear_finished(name);
     }
     is_finished
-}
-
-/// Of a lite message. None: it is none.
-pub(super) fn change(
-    broker: &Broker,
-    caller: &mut Caller,
-    order: &ChangeOrder<'_>,
-) -> Option<Result<ChangeOutcome, Refusal>> {
-    let queue = queue_of(broker, order.popped.topic, order.popped.lite_topic)?;
-    Some(change_in(broker, caller, order, &queue))
-}
-
-fn change_in(
-    broker: &Broker,
-    caller: &mut Caller,
-    order: &ChangeOrder<'_>,
-    queue: &str,
-) -> Result<ChangeOutcome, Refusal> {
-    check_invisible(order.invisible_ms, ResponseCode::MessageIllegal)?;
-    let Held { name, handle, offset } = held(broker, queue, &order.popped)?;
-    let committed = broker.offsets.committed(name.group, name.topic, name.queue_id).unwrap_or(0);
-    if order.popped.offset < committed {
-        done_before(broker, caller);
-        return Ok(ChangeOutcome { pop_time: 0, invisible_ms: 0, revive_qid: 0 });
-    }
-    let orders = &broker.pops.orders;
-    let visible_at = broker.clock.now().0.saturating_add(order.invisible_ms);
-    let position = match order.is_suspended {
-        true => orders.suspend(name, handle.pop_time, visible_at),
-        false => orders.change(name, handle.pop_time, offset, visible_at),
-    };
-    caller.durable_after(position.ok_or_else(|| is_over(handle, offset))?);
-    if let Some(free_at) = orders.free_at(name) {
-        broker.lite.look_at(name.group, name.topic, free_at);
-    }
-    let invisible_ms = visible_at.saturating_sub(handle.pop_time);
-    Ok(ChangeOutcome { pop_time: handle.pop_time, invisible_ms, revive_qid: handle.revive_qid })
 }

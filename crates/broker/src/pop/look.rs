@@ -17,10 +17,10 @@ use crate::caller::{Caller, ended};
 use crate::cold;
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::state::groups::Group;
+use crate::state::groups::{Group, Groups};
 use crate::state::message_filter::At;
 use crate::state::offsets::GroupTopicRef;
-use crate::state::topics::Topic;
+use crate::state::topics::{Topic, Topics};
 use crate::waiting::hold::Wake;
 
 /// Messages of one look, at most.
@@ -48,7 +48,7 @@ fn check(
     }
     let topic = caller.topic(&broker.topics, topic).ok_or_else(|| Refusal::topic_not_exist(topic))?;
     check_readable(&topic, queue_id, caller)?;
-    Ok((topic, find_group(broker, group)?))
+    Ok((topic, find_group(&broker.groups, group)?))
 }
 
 /// A question whether there is anything to pop.
@@ -168,44 +168,43 @@ fn back(
     if wake == Wake::Expired {
         order.tick = None;
     }
-    match check_again(broker, caller, &mut order) {
+    match check_again(&broker.groups, &broker.topics, caller, &mut order) {
         Ok(()) => run(broker, caller, order),
         Err(refusal) => Some(Err(refusal)),
     }
 }
 
 /// What may have gone while the question waited.
-fn check_again(broker: &Broker, caller: &Caller, order: &mut CheckedNotify) -> Result<(), Refusal> {
-    check_group(broker, &order.group)?;
+fn check_again(groups: &Groups, topics: &Topics, caller: &Caller, order: &mut CheckedNotify) -> Result<(), Refusal> {
+    check_group(groups, &order.group)?;
     if order.topic.is_gone() {
-        order.topic = topic_anew(broker, caller, &order.topic, order.queue_id)?;
+        order.topic = topic_anew(topics, caller, &order.topic, order.queue_id)?;
     }
     Ok(())
 }
 
 /// Looks, and parks the question if there is nothing. `None`: it is parked, or comes back by a wake-up already.
 fn run(broker: &Broker, caller: &mut Caller, order: CheckedNotify) -> Option<Result<NotifyOutcome, Refusal>> {
-    let shelf = PopSources::of(broker);
+    let sources = PopSources::of(broker, caller);
     let sought = PopTarget {
         group: Arc::clone(&order.group),
         topic: Arc::clone(&order.topic),
         queue_id: order.queue_id,
         attempt: order.attempt.clone(),
     };
-    if shelf.has_any(&sought) {
+    if sources.has_any(&sought) {
         return Some(Ok(NotifyOutcome::Something));
     }
     let Some(tick) = order.tick else { return Some(Ok(NotifyOutcome::Nothing)) };
-    let lanes = match shelf.lanes(&order.topic, order.queue_id) {
+    let lanes = match sources.lanes(&order.topic, order.queue_id) {
         Ok(lanes) => lanes,
         Err(error) => return Some(Err(Refusal::failed(error))),
     };
     let key = GroupTopicRef { group: &sought.group.name, topic: sought.topic.name() };
-    let settings = broker.settings.load();
-    let parked = wait::park(broker, caller, key, lanes.iter(), tick, Waiting::Notify(order), &settings);
+    let parked = wait::park(&sources, caller, key, lanes.iter(), tick, Waiting::Notify(order));
     let Ok(ticket) = parked else { return Some(Ok(NotifyOutcome::Full)) };
     // A message may have come between the look and the parking.
-    if shelf.has_any_since(&sought) && wait::take_back(broker, caller, &ticket).is_some() {
+    if sources.has_any_since(&sought) && wait::take_back(&sources, caller, &ticket).is_some() {
         return Some(Ok(NotifyOutcome::Something));
     }
     None
@@ -260,7 +259,7 @@ pub struct PeekOrder<'a> {
 
 /// A look that has passed its checks.
 struct CheckedPeek {
-    shelf: PopSources,
+    sources: PopSources,
     group: Arc<Group>,
     topic: Arc<Topic>,
     queue_id: i32,
@@ -290,7 +289,7 @@ pub(crate) fn peek(
         return Ok(());
     }
     let look = move |_: &_| order.look(true);
-    cold::read(broker, session, look, move |broker, _, seen, out| seen.encode(broker, reply_to, out))
+    cold::read(&broker.store, session, look, move |broker, _, seen, out| seen.encode(broker, reply_to, out))
 }
 
 impl<'a> PeekOrder<'a> {
@@ -306,8 +305,8 @@ impl<'a> PeekOrder<'a> {
             return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
         }
         let (topic, group) = check(broker, caller, self.topic, self.queue_id, self.group)?;
-        let shelf = PopSources::of_caller(broker, caller);
-        Ok(CheckedPeek { shelf, group, topic, queue_id: self.queue_id, count_max: self.count_max as usize })
+        let sources = PopSources::of(broker, caller);
+        Ok(CheckedPeek { sources, group, topic, queue_id: self.queue_id, count_max: self.count_max as usize })
     }
 
     /// Carries it out for a caller in this process.
@@ -325,7 +324,7 @@ impl<'a> PeekOrder<'a> {
 impl CheckedPeek {
     /// `may_fault`: it may wait for the device.
     fn look(&self, may_fault: bool) -> PeekOutcome {
-        self.shelf.peek(&self.group, &self.topic, self.queue_id, self.count_max, may_fault)
+        self.sources.peek(&self.group, &self.topic, self.queue_id, self.count_max, may_fault)
     }
 }
 

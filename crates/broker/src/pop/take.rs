@@ -3,14 +3,18 @@
 //! A [`PopOrder`] that has passed its checks is a [`CheckedPop`], which is tried, parked and woken (`trying.rs`), and ends in a
 //! [`PopOutcome`].
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use config::BrokerSettings;
+use env::Clock;
 use net::{Outgoing, ReplyTo, Request, SharedSlice};
 use protocol::code::ResponseCode;
 use protocol::request::{PopMessage, PopReply};
 use protocol::sys_flag::perm;
 
 use super::collect::{PopFound, PopSources};
+use super::state::Pops;
 use super::trying::{self, Concluded, Try};
 use super::wait::{self, Waiting};
 use crate::broker::Broker;
@@ -18,10 +22,12 @@ use crate::caller::{Caller, ended};
 use crate::refusal::{Refusal, SEE_FAQ, SOON};
 use crate::session::Session;
 use crate::state::clients::is_tag;
-use crate::state::groups::Group;
+use crate::state::filters::Filters;
+use crate::state::groups::{Group, Groups};
 use crate::state::message_filter::{At, MessageFilter, check_property_filter};
 use crate::state::offsets::GroupTopicRef;
-use crate::state::topics::Topic;
+use crate::state::stats::Stats;
+use crate::state::topics::{Topic, Topics};
 use crate::waiting::hold::Wake;
 
 /// Messages of one pop, at most.
@@ -208,31 +214,31 @@ impl CheckedPop {
     }
 
     /// Its topic was deleted: it goes on in the one that has the name by now, if there is one.
-    fn anew(self, broker: &Broker, caller: &Caller) -> Concluded<CheckedPop> {
-        match topic_anew(broker, caller, &self.topic, self.queue_id) {
+    fn anew(self, topics: &Topics, caller: &Caller) -> Concluded<CheckedPop> {
+        match topic_anew(topics, caller, &self.topic, self.queue_id) {
             Ok(topic) => Concluded::Again(CheckedPop { topic, ..self }),
             Err(refusal) => Concluded::Answered(Err(refusal)),
         }
     }
 
     /// It brings messages.
-    fn found(&self, broker: &Broker, caller: &mut Caller, basket: &PopFound) {
+    fn found(&self, sources: &PopSources, stats: &Stats, caller: &mut Caller, basket: &PopFound) {
         // The lease and the offset behind it must survive whatever the client does with the messages.
         caller.durable_after(basket.position);
         for (topic, queue_id, count, bytes) in &basket.got {
-            broker.stats.got(&self.group.name, topic, *queue_id, *count, *bytes);
+            stats.got(&self.group.name, topic, *queue_id, *count, *bytes);
             if !self.is_order {
-                broker.stats.leased(&self.group.name, topic.shared_name());
+                stats.leased(&self.group.name, topic.shared_name());
             }
         }
         if self.is_order {
             // Who waits already looks no more before something comes, and if the batch is not acknowledged nothing does.
             let over_at = basket.pop_time.saturating_add(self.invisible_ms);
-            broker.hold.rooms.wake_at(self.key(), over_at.saturating_sub(broker.clock.now().0));
+            sources.hold.rooms.wake_at(self.key(), over_at.saturating_sub(sources.clock.now().0));
         }
         if basket.rest > 0 {
             let is_of_queue = self.queue_id >= 0 && !basket.has_retry_rest;
-            broker.hold.rooms.arrived_in(self.key(), is_of_queue.then_some(self.queue_id));
+            sources.hold.rooms.arrived_in(self.key(), is_of_queue.then_some(self.queue_id));
         }
     }
 }
@@ -244,39 +250,43 @@ impl Try for CheckedPop {
         self.want.as_ref().is_some_and(|want| want.takes_long())
     }
 
-    fn fill(&self, shelf: &PopSources, at: At) -> PopFound {
-        shelf.fill(self, at)
+    fn fill(&self, sources: &PopSources, at: At) -> PopFound {
+        sources.fill(self, at)
     }
 
-    fn conclude(self, broker: &Broker, caller: &mut Caller, mut basket: PopFound) -> Concluded<CheckedPop> {
+    fn conclude(
+        self,
+        sources: &PopSources,
+        stats: &Stats,
+        caller: &mut Caller,
+        mut basket: PopFound,
+    ) -> Concluded<CheckedPop> {
         if basket.count > 0 {
-            self.found(broker, caller, &basket);
+            self.found(sources, stats, caller, &basket);
             return Concluded::Answered(Ok(self.outcome(PopStatus::Found, basket)));
         }
         if let Some(error) = basket.failure.take() {
-            broker.stats.missed();
+            stats.missed();
             return Concluded::Answered(Err(Refusal::failed(error)));
         }
         if self.topic.is_gone() {
-            return self.anew(broker, caller);
+            return self.anew(&sources.topics, caller);
         }
-        let settings = broker.settings.load();
         if basket.is_ledger_full {
-            return Concluded::Answered(Err(too_many_leases(broker)));
+            return Concluded::Answered(Err(too_many_leases(&sources.pops, &sources.settings, &sources.clock)));
         }
         let Some(tick) = self.tick else {
-            broker.stats.missed();
+            stats.missed();
             return Concluded::Answered(Ok(self.outcome(PopStatus::Nothing, basket)));
         };
         let (group, topic) = (Arc::clone(&self.group), Arc::clone(&self.topic));
-        let shelf = PopSources::of(broker);
-        let lanes = match shelf.lanes(&self.topic, self.queue_id) {
+        let lanes = match sources.lanes(&self.topic, self.queue_id) {
             Ok(lanes) => lanes,
             Err(error) => return Concluded::Answered(Err(Refusal::failed(error))),
         };
-        let sought = shelf.sought(&self);
+        let sought = sources.sought(&self);
         let key = GroupTopicRef { group: &group.name, topic: topic.name() };
-        let ticket = match wait::park(broker, caller, key, lanes.iter(), tick, Waiting::Pop(self), &settings) {
+        let ticket = match wait::park(sources, caller, key, lanes.iter(), tick, Waiting::Pop(self)) {
             Ok(ticket) => ticket,
             Err((waiting, why)) => {
                 return Concluded::Answered(match waiting.map(|waiting| *waiting) {
@@ -286,19 +296,19 @@ impl Try for CheckedPop {
             }
         };
         // A message may have come between the look and the parking, or the topic may have gone, or whoever had the turn has ended it with a batch.
-        if !shelf.has_any_since(&sought) {
+        if !sources.has_any_since(&sought) {
             return Concluded::Parked;
         }
         // Woken in between: it comes back by that.
-        match wait::take_back(broker, caller, &ticket).map(|waiting| *waiting) {
+        match wait::take_back(sources, caller, &ticket).map(|waiting| *waiting) {
             Some(Waiting::Pop(order)) => Concluded::Again(order),
             Some(Waiting::Lite(_) | Waiting::Notify(_)) | None => Concluded::Parked,
         }
     }
 
-    fn back(broker: &Broker, waiting: Waiting, wake: Wake) -> Result<CheckedPop, Refusal> {
+    fn back(groups: &Groups, waiting: Waiting, wake: Wake) -> Result<CheckedPop, Refusal> {
         let Waiting::Pop(mut order) = waiting else { return Err(ended()) };
-        check_group(broker, &order.group)?;
+        check_group(groups, &order.group)?;
         if wake == Wake::Expired {
             order.tick = None;
         }
@@ -313,7 +323,9 @@ impl Try for CheckedPop {
 fn check(broker: &Broker, caller: &mut Caller, order: &PopOrder<'_>) -> Result<CheckedPop, Refusal> {
     caller.took(order.expression.map_or(0, |text| text.len() as u64));
     let PopOrder { born_ms, poll_ms, count_max, invisible_ms, init_mode, queue_id, .. } = *order;
-    check_numbers(broker, &Numbers { born_ms, poll_ms, count_max, invisible_ms })?;
+    let numbers = Numbers { born_ms, poll_ms, count_max, invisible_ms };
+    let settings = broker.settings.load();
+    check_numbers(&settings, broker.advertised, &broker.clock, &numbers)?;
     let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
     if !matches!(init_mode, FROM_MIN | FROM_MAX) {
         let remark = format!("initMode is {init_mode}, it must be {FROM_MIN} (min) or {FROM_MAX} (max)");
@@ -321,8 +333,8 @@ fn check(broker: &Broker, caller: &mut Caller, order: &PopOrder<'_>) -> Result<C
     }
     let topic = caller.topic(&broker.topics, order.topic).ok_or_else(|| Refusal::topic_not_exist(order.topic))?;
     check_readable(&topic, queue_id, caller)?;
-    let group = find_group(broker, order.group)?;
-    let want = want(broker, order.expression, order.expression_type)?;
+    let group = find_group(&broker.groups, order.group)?;
+    let want = want(&broker.filters, &settings, order.expression, order.expression_type)?;
     Ok(CheckedPop {
         group,
         topic,
@@ -346,10 +358,15 @@ pub(super) struct Numbers {
 }
 
 /// The first checks of a pop, in Apache's order.
-pub(super) fn check_numbers(broker: &Broker, numbers: &Numbers) -> Result<(), Refusal> {
+pub(super) fn check_numbers(
+    settings: &BrokerSettings,
+    advertised: SocketAddr,
+    clock: &Clock,
+    numbers: &Numbers,
+) -> Result<(), Refusal> {
     let Numbers { born_ms, poll_ms, count_max, invisible_ms } = *numbers;
-    let ip = broker.advertised.ip();
-    let waited = broker.clock.now().0.saturating_sub(born_ms);
+    let ip = advertised.ip();
+    let waited = clock.now().0.saturating_sub(born_ms);
     if born_ms > 0 && waited > poll_ms.saturating_add(TOO_LATE_MS) {
         let remark = format!(
             "the broker[{ip}] pop message is timeout too much: born {waited} ms ago (bornTime {born_ms}), pollTime is \
@@ -357,7 +374,7 @@ pub(super) fn check_numbers(broker: &Broker, numbers: &Numbers) -> Result<(), Re
         );
         return Err(Refusal::new(ResponseCode::PollingTimeout, remark));
     }
-    if !perm::is_readable(broker.settings.load().broker_permission) {
+    if !perm::is_readable(settings.broker_permission) {
         return Err(Refusal::new(ResponseCode::NoPermission, format!("the broker[{ip}] pop message is forbidden")));
     }
     let invalid = |remark: String| Refusal::new(ResponseCode::InvalidParameter, remark);
@@ -404,19 +421,19 @@ pub(super) fn illegal_queue(queue_id: i32, topic: &str, queues: i32, caller: &Ca
 }
 
 /// The topic that has the name of a deleted one by now.
-pub(super) fn topic_anew(broker: &Broker, caller: &Caller, gone: &Topic, queue_id: i32) -> Result<Arc<Topic>, Refusal> {
-    let topic = broker.topics.get(gone.name()).ok_or_else(|| Refusal::topic_not_exist(gone.name()))?;
+pub(super) fn topic_anew(topics: &Topics, caller: &Caller, gone: &Topic, queue_id: i32) -> Result<Arc<Topic>, Refusal> {
+    let topic = topics.get(gone.name()).ok_or_else(|| Refusal::topic_not_exist(gone.name()))?;
     check_readable(&topic, queue_id, caller)?;
     Ok(topic)
 }
 
 /// There are as many leases as there may be.
-pub(super) fn too_many_leases(broker: &Broker) -> Refusal {
-    let (leases, max) = (broker.pops.leases(), broker.settings.load().pop_leases_max);
+pub(super) fn too_many_leases(pops: &Pops, settings: &BrokerSettings, clock: &Clock) -> Refusal {
+    let (leases, max) = (pops.leases(), settings.pop_leases_max);
     let what = format_args!(
         "[GANTRY]system busy, start flow control for a while: {leases} pops are neither acknowledged nor over, the limit is {max} (popLeasesMax)"
     );
-    Refusal::busy(what, broker.pops.next_over(broker.clock.now().0).max(SOON))
+    Refusal::busy(what, pops.next_over(clock.now().0).max(SOON))
 }
 
 fn no_group(name: &str) -> Refusal {
@@ -425,12 +442,12 @@ fn no_group(name: &str) -> Refusal {
 }
 
 /// Whether the group of a request that has waited is still there: what is noted of one that was deleted would be there when it comes again.
-pub(super) fn check_group(broker: &Broker, group: &Group) -> Result<(), Refusal> {
-    broker.groups.get(&group.name).map(drop).ok_or_else(|| no_group(&group.name))
+pub(super) fn check_group(groups: &Groups, group: &Group) -> Result<(), Refusal> {
+    groups.get(&group.name).map(drop).ok_or_else(|| no_group(&group.name))
 }
 
-pub(super) fn find_group(broker: &Broker, name: &str) -> Result<Arc<Group>, Refusal> {
-    let group = broker.groups.find(name).map_err(|refusal| {
+pub(super) fn find_group(groups: &Groups, name: &str) -> Result<Arc<Group>, Refusal> {
+    let group = groups.find(name).map_err(|refusal| {
         if refusal.code != ResponseCode::SubscriptionGroupNotExist {
             return refusal;
         }
@@ -445,15 +462,16 @@ pub(super) fn find_group(broker: &Broker, name: &str) -> Result<Arc<Group>, Refu
 
 /// What a pop wants, by its own expression.
 pub(super) fn want(
-    broker: &Broker,
+    filters: &Filters,
+    settings: &BrokerSettings,
     exp: Option<&str>,
     exp_type: Option<&str>,
 ) -> Result<Option<Arc<MessageFilter>>, Refusal> {
     let Some(exp) = exp.filter(|exp| !exp.is_empty()) else { return Ok(None) };
     let kind = exp_type.unwrap_or_default();
     if is_tag(kind) {
-        return broker.filters.tags(exp).map_err(|why| Refusal::unparsed(&why));
+        return filters.tags(exp).map_err(|why| Refusal::unparsed(&why));
     }
-    check_property_filter(&broker.settings.load(), kind)?;
-    broker.filters.condition(exp).map(Some).map_err(|why| Refusal::unparsed(&why))
+    check_property_filter(settings, kind)?;
+    filters.condition(exp).map(Some).map_err(|why| Refusal::unparsed(&why))
 }

@@ -16,7 +16,9 @@ use crate::cold;
 use crate::parked::Parked;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::state::groups::Groups;
 use crate::state::message_filter::At;
+use crate::state::stats::Stats;
 use crate::waiting::hold::{Waiter, Wake};
 use crate::waiting::pop_waiters::PopWaiterTable;
 
@@ -29,13 +31,13 @@ pub(super) trait Try: Sized + Send + 'static {
     fn takes_long(&self) -> bool;
 
     /// One try.
-    fn fill(&self, shelf: &PopSources, at: At) -> PopFound;
+    fn fill(&self, sources: &PopSources, at: At) -> PopFound;
 
     /// Answers or parks it after a try.
-    fn conclude(self, broker: &Broker, caller: &mut Caller, basket: PopFound) -> Concluded<Self>;
+    fn conclude(self, sources: &PopSources, stats: &Stats, caller: &mut Caller, basket: PopFound) -> Concluded<Self>;
 
     /// One that has waited, if it is of this kind, and may go on.
-    fn back(broker: &Broker, waiting: Waiting, wake: Wake) -> Result<Self, Refusal>;
+    fn back(groups: &Groups, waiting: Waiting, wake: Wake) -> Result<Self, Refusal>;
 
     /// Writes the answer.
     fn encode(outcome: Self::Outcome, reply_to: ReplyTo, out: &mut Outgoing);
@@ -59,18 +61,18 @@ pub(super) enum Step<T: Try> {
 }
 
 /// Tries until there is an answer, the pop has found a place to wait, or it goes on elsewhere.
-pub(super) fn step<T: Try>(broker: &Broker, caller: &mut Caller, mut order: T) -> Step<T> {
+fn step<T: Try>(sources: &PopSources, stats: &Stats, caller: &mut Caller, mut order: T) -> Step<T> {
     // Ends when nothing came between a look and the parking.
     loop {
         if order.takes_long() {
             return Step::Elsewhere(order, At::Filter);
         }
-        let basket = order.fill(&PopSources::of_caller(broker, caller), At::Worker);
+        let basket = order.fill(sources, At::Worker);
         caller.took(basket.steps());
         if let Some(at) = elsewhere(&basket) {
             return Step::Elsewhere(order, at);
         }
-        match order.conclude(broker, caller, basket) {
+        match order.conclude(sources, stats, caller, basket) {
             Concluded::Answered(answer) => return Step::Answered(answer),
             Concluded::Parked => return Step::Parked,
             Concluded::Again(again) => order = again,
@@ -79,14 +81,20 @@ pub(super) fn step<T: Try>(broker: &Broker, caller: &mut Caller, mut order: T) -
 }
 
 /// Goes on after a try elsewhere.
-fn step_after<T: Try>(broker: &Broker, caller: &mut Caller, order: T, at: At, basket: PopFound) -> Step<T> {
+fn step_after<T: Try>(
+    sources: &PopSources,
+    stats: &Stats,
+    caller: &mut Caller,
+    order: T,
+    (at, basket): (At, PopFound),
+) -> Step<T> {
     if let Some(next) = elsewhere(&basket).filter(|next| *next != At::Cold || at != At::Cold) {
         return Step::Elsewhere(order, next);
     }
-    match order.conclude(broker, caller, basket) {
+    match order.conclude(sources, stats, caller, basket) {
         Concluded::Answered(answer) => Step::Answered(answer),
         Concluded::Parked => Step::Parked,
-        Concluded::Again(again) => step(broker, caller, again),
+        Concluded::Again(again) => step(sources, stats, caller, again),
     }
 }
 
@@ -101,26 +109,28 @@ fn elsewhere(basket: &PopFound) -> Option<At> {
 
 /// Carries out a pop of a remoting connection.
 pub(super) fn run<T: Try>(broker: &Broker, session: &mut Session, order: T, reply_to: ReplyTo, out: &mut Outgoing) {
-    let step = step(broker, session, order);
-    go_on(broker, session, step, reply_to, out);
+    let sources = PopSources::of(broker, session);
+    let step = step(&sources, &broker.stats, session, order);
+    go_on(sources, session, step, reply_to, out);
 }
 
 /// Answers it, or looks on another thread, whose answer comes back through the inbox. What is passed over there is behind the group, so each
 /// look of those that follow each other gets on.
-fn go_on<T: Try>(broker: &Broker, session: &mut Session, step: Step<T>, reply_to: ReplyTo, out: &mut Outgoing) {
+fn go_on<T: Try>(sources: PopSources, session: &mut Session, step: Step<T>, reply_to: ReplyTo, out: &mut Outgoing) {
     let refused = match step {
         Step::Parked => return,
         Step::Answered(Ok(outcome)) => return T::encode(outcome, reply_to, out),
         Step::Answered(Err(refusal)) => Err(refusal),
         Step::Elsewhere(order, at) => {
-            let shelf = PopSources::of_caller(broker, session);
+            let store = Arc::clone(&sources.store);
             let look = move |_: &_| {
-                let basket = order.fill(&shelf, at);
+                let basket = order.fill(&sources, at);
                 (order, basket)
             };
-            cold::read_at(at, broker, session, look, move |broker, session, (order, basket), out| {
-                let step = step_after(broker, session, order, at, basket);
-                go_on(broker, session, step, reply_to, out);
+            cold::read_at(at, &store, session, look, move |broker, session, (order, basket), out| {
+                let sources = PopSources::of(broker, session);
+                let step = step_after(&sources, &broker.stats, session, order, (at, basket));
+                go_on(sources, session, step, reply_to, out);
             })
         }
     };
@@ -133,7 +143,7 @@ fn go_on<T: Try>(broker: &Broker, session: &mut Session, step: Step<T>, reply_to
 pub(super) async fn call<T: Try>(broker: &Broker, caller: &mut Caller, order: T) -> Result<T::Outcome, Refusal> {
     // From the first wait to the answer: one that was woken may still be dropped on its next try.
     let mut place: Option<WaitingCaller> = None;
-    let mut next = step(broker, caller, order);
+    let mut next = step(&PopSources::of(broker, caller), &broker.stats, caller, order);
     // Each round ends as a try does: with an answer, with a wait, which is over some time, or on another thread.
     loop {
         if matches!(next, Step::Parked) {
@@ -149,18 +159,18 @@ pub(super) async fn call<T: Try>(broker: &Broker, caller: &mut Caller, order: T)
                 return answer;
             }
             Step::Elsewhere(order, at) => {
-                let shelf = PopSources::of_caller(broker, caller);
+                let sources = PopSources::of(broker, caller);
                 let look = move || {
-                    let basket = order.fill(&shelf, at);
+                    let basket = order.fill(&sources, at);
                     (order, basket)
                 };
                 let (order, basket) = cold::done_at(at, &broker.store, look).await?;
-                step_after(broker, caller, order, at, basket)
+                step_after(&PopSources::of(broker, caller), &broker.stats, caller, order, (at, basket))
             }
             Step::Parked => {
                 let (waiting, wake) = caller.woken().await.and_then(waiting).ok_or_else(ended)?;
-                let order = T::back(broker, waiting, wake)?;
-                step(broker, caller, order)
+                let order = T::back(&broker.groups, waiting, wake)?;
+                step(&PopSources::of(broker, caller), &broker.stats, caller, order)
             }
         };
     }

@@ -4,9 +4,9 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use config::BrokerSettings;
 use net::{Outgoing, ReplyTo};
 
+use super::collect::PopSources;
 use super::lite::CheckedLitePop;
 use super::look::CheckedNotify;
 use super::take::CheckedPop;
@@ -40,26 +40,25 @@ impl Waiting {
 /// Parks a request. Look at the queues again afterwards, and [`take_back`] it if there is
 /// something. Gives the request back with why it cannot wait.
 pub(super) fn park<'a>(
-    broker: &Broker,
+    sources: &PopSources,
     caller: &mut Caller,
     key: GroupTopicRef<'_>,
     lanes: impl Iterator<Item = &'a Arc<Lane>>,
     tick: u64,
     waiting: Waiting,
-    settings: &BrokerSettings,
 ) -> Result<Ticket, (Option<Box<Waiting>>, Box<CannotWait>)> {
     let (queue_id, takes) = waiting.sought();
     // Its answer is that of a long poll then.
     let reply_to = caller.asked().map(|reply_to| ReplyTo { is_held: true, ..reply_to });
     let slot = caller.parked.put(Parked::Pop(Box::new(waiting), reply_to));
     let wait = PopWait { slot, tick, queue_id, takes };
-    let parked = broker.hold.rooms.park(&caller.waiter, wait, key, lanes, settings);
+    let parked = sources.hold.rooms.park(&caller.waiter, wait, key, lanes, &sources.settings);
     parked.map_err(|why| (taken(caller, slot), why))
 }
 
 /// Takes a request back, unless it was woken in between.
-pub(super) fn take_back(broker: &Broker, caller: &mut Caller, ticket: &Ticket) -> Option<Box<Waiting>> {
-    let slot = broker.hold.rooms.take_back(ticket)?;
+pub(super) fn take_back(sources: &PopSources, caller: &mut Caller, ticket: &Ticket) -> Option<Box<Waiting>> {
+    let slot = sources.hold.rooms.take_back(ticket)?;
     taken(caller, slot)
 }
 
@@ -94,7 +93,7 @@ fn go_on<T: Try>(
     reply_to: ReplyTo,
     out: &mut Outgoing,
 ) {
-    match T::back(broker, waiting, wake) {
+    match T::back(&broker.groups, waiting, wake) {
         Ok(order) => trying::run(broker, session, order, reply_to, out),
         Err(refusal) => out.reply(reply_to, refusal.code, Some(&refusal.remark), &(), &[]),
     }

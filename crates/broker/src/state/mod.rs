@@ -9,6 +9,7 @@ pub(crate) mod falls;
 pub(crate) mod filters;
 pub(crate) mod groups;
 pub(crate) mod message_filter;
+pub(crate) mod needs;
 pub(crate) mod offsets;
 pub(crate) mod order_locks;
 pub(crate) mod placement;

@@ -23,11 +23,6 @@ use net::Request;
 use crate::state::topics::mapping::Mapping;
 use crate::state::topics::{Topic, Topics};
 
-/// The mapping that a request about a topic goes through; none if the topic is like others, or the request is about a physical queue.
-pub(crate) fn of_topic(topic: &Topic, request: &Request<'_>) -> Option<Arc<Mapping>> {
-    if !topic.is_static() || is_physical(request) { None } else { topic.mapping() }
-}
-
 /// Whether a request means a physical queue whatever its topic is.
 pub(crate) fn is_physical(request: &Request<'_>) -> bool {
     request.header.fields.get("lo").is_some_and(|lo| !lo.eq_ignore_ascii_case("true"))

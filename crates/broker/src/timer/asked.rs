@@ -1,6 +1,7 @@
 //! What a producer asks for: the three properties that name a time, and what becomes of them.
 
 use config::StoreSettings;
+use env::Random;
 use protocol::code::ResponseCode;
 use protocol::properties::name;
 
@@ -46,7 +47,7 @@ pub(crate) fn when(broker: &Broker, facts: &SendProperties<'_>) -> Result<When, 
     let now = broker.clock.now().0;
     let when = decide(field, text, facts.is_timer_delete, now, timers.precision, &settings)?;
     if let When::Behind(slot) = when {
-        check_crowd(broker, timers, slot, settings.timer_congest_num_each_slot)?;
+        check_crowd(&broker.random, timers, slot, settings.timer_congest_num_each_slot)?;
     }
     Ok(when)
 }
@@ -97,8 +98,8 @@ fn decide(
     Ok(When::Behind((due - 1) / precision * precision))
 }
 
-fn check_crowd(broker: &Broker, timers: &Timers, slot: i64, most: i64) -> Result<(), Refusal> {
-    match timers.is_crowded(slot, most, || broker.random.below(1000)) {
+fn check_crowd(random: &Random, timers: &Timers, slot: i64, most: i64) -> Result<(), Refusal> {
+    match timers.is_crowded(slot, most, || random.below(1000)) {
         None => Ok(()),
         Some(count) => Err(Refusal::new(
             ResponseCode::SystemError,

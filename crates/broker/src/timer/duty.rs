@@ -16,13 +16,14 @@ use protocol::code::ResponseCode;
 use protocol::properties::name;
 use protocol::record::{self, PROPERTIES_MAX, RecordDraft, RecordView, Scanned};
 use protocol::{LogOffset, java, names, tags};
-use store::{LogSlice, RecordAt, RecordBatch, StoreError, TagsCode, TimerFiles, TimerUnit, Unit, timer_magic};
+use store::{LogSlice, RecordAt, RecordBatch, Store, StoreError, TagsCode, TimerFiles, TimerUnit, Unit, timer_magic};
 use tokio::task::JoinHandle;
 
 use super::agenda::{Agenda, AgendaEntry, Step, TimerAction};
 use super::state::aside::Aside;
 use super::state::{SCAN_FROM, Timers, deletes, due_ms, out_ms};
 use crate::broker::Broker;
+use crate::state::needs::Needs;
 use crate::state::topics::mapping::Mapping;
 use crate::static_topic::late::{self, Destination};
 use crate::tasks::Stop;
@@ -31,7 +32,7 @@ use crate::waiting::fetch;
 use crate::waiting::hold::Lane;
 use crate::wall_time::{self, Steps};
 use crate::write::{append, light, send_properties};
-use crate::{blocking, retention_floor, tables};
+use crate::{blocking, tables};
 
 /// Messages taken in with one write of the files.
 const TAKE_IN_MAX: usize = 512;
@@ -116,24 +117,19 @@ struct Task {
 
 impl Timers {
     /// Where the oldest message lies that waits. Called by a thread that may wait.
-    fn needed_from(&self, broker: &Broker) -> Option<LogOffset> {
+    pub(crate) fn needed_from(&self, store: &Store, needs: &Needs) -> Option<LogOffset> {
         // Before the files: what is taken in meanwhile is found in both places, and not in neither.
         let next = self.figures.next.load(Ordering::Relaxed);
         let oldest = match self.files.lock().needed_from() {
             Ok(oldest) => oldest,
             Err(error) => {
                 tracing::error!(%error, "cannot tell which timer messages wait; nothing is removed from the log");
-                return Some(broker.store.min_offset());
+                return Some(store.min_offset());
             }
         };
-        let first_new = retention_floor::first_from(broker, names::TIMER_TOPIC, 0, next);
+        let first_new = needs.first_from(store, names::TIMER_TOPIC, 0, next);
         oldest.into_iter().chain(first_new).chain(self.aside.first()).min()
     }
-}
-
-/// Where the oldest timer message lies that waits, if the broker has any.
-pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
-    broker.timers.as_ref()?.needed_from(broker)
 }
 
 /// Reads what the task needs, unless it is there since the start of the broker.

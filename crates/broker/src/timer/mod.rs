@@ -18,6 +18,6 @@ mod recall;
 mod state;
 
 pub(crate) use asked::when;
-pub(crate) use duty::{deliver, load, needed_from};
+pub(crate) use duty::{deliver, load};
 pub(crate) use recall::{handle, recall};
 pub(crate) use state::Timers;

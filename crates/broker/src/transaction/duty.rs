@@ -8,27 +8,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use config::BrokerSettings;
 use protocol::LogOffset;
 use protocol::message_id::offset_message_id;
 use protocol::names;
 use protocol::properties::name;
 use protocol::record::{self, RecordView, Scanned};
 use protocol::request::CheckTransactionState;
-use store::{LogSlice, RecordAt, RecordBatch, StoreError, TagsCode, Unit};
+use store::{LogSlice, RecordAt, RecordBatch, Store, StoreError, TagsCode, Unit};
 
 use super::requests::push_op;
 use super::state::ledger::Open;
-use super::state::{GROUP, first_wait_ms, kept_ms};
+use super::state::{GROUP, Transactions, first_wait_ms, kept_ms};
 use crate::broker::Broker;
-use crate::client_handle::ClientQuestion;
+use crate::client_handle::{ClientHandle, ClientQuestion};
 use crate::refusal::Refusal;
 use crate::sends::Ending;
+use crate::state::clients::Clients;
+use crate::state::needs::Needs;
+use crate::state::offsets::Offsets;
 use crate::tasks::Stop;
 use crate::unreadable::{Tries, WaitsFor};
 use crate::waiting::fetch;
 use crate::wall_time::{self, Steps};
 use crate::write::append;
-use crate::{blocking, retention_floor, tables};
+use crate::{blocking, tables};
 
 /// Half messages taken in, and questions put, before others get their turn.
 const BATCH: usize = 64;
@@ -51,7 +55,7 @@ pub(crate) async fn mend(broker: &Broker) -> Result<(), Refusal> {
     let Some(half_offset) = lost_end else { return Ok(()) };
     let lane = broker.transactions.op.lane(&broker.store, 0).map_err(Refusal::failed)?;
     let mut batch = RecordBatch::new();
-    push_op(broker, &mut batch, &lane, half_offset);
+    push_op(&broker.clock, broker.advertised, &mut batch, &lane, half_offset);
     append_ending(broker, &mut batch, Ending { half_offset, record: 0 }).await
 }
 
@@ -80,7 +84,7 @@ pub(crate) async fn ask(broker: Arc<Broker>, mut stop: Stop) {
             look(&broker, open, now, &mut unread).await;
             asked += 1;
         }
-        progress.note(&broker);
+        progress.note(&broker.store, &broker.offsets, &broker.transactions);
         if unread.len() > 0 {
             let ledger = transactions.ledger.lock();
             unread.retain(|offset| ledger.is_open(*offset));
@@ -96,12 +100,12 @@ pub(crate) async fn ask(broker: Arc<Broker>, mut stop: Stop) {
             biased;
             () = stop.asked() => {}
             () = transactions.bell.notified() => {}
-            () = progress.flushed(&broker) => {}
-            () = confirmed(&broker, taken) => {}
+            () = progress.flushed(&broker.store) => {}
+            () = confirmed(&broker.store, taken) => {}
             () = sleep(wait) => {}
         }
     }
-    progress.note(&broker);
+    progress.note(&broker.store, &broker.offsets, &broker.transactions);
 }
 
 async fn sleep(wait: Option<Duration>) {
@@ -112,9 +116,9 @@ async fn sleep(wait: Option<Duration>) {
 }
 
 /// Ready when the half message that was not confirmed yet is.
-async fn confirmed(broker: &Broker, taken: Taken) {
+async fn confirmed(store: &Store, taken: Taken) {
     match taken {
-        Taken::Unconfirmed(end) => broker.store.confirmed().reached(end.0).await,
+        Taken::Unconfirmed(end) => store.confirmed().reached(end.0).await,
         Taken::Some | Taken::All => std::future::pending().await,
     }
 }
@@ -131,21 +135,21 @@ struct Progress {
 }
 
 impl Progress {
-    fn note(&mut self, broker: &Broker) {
-        if let Some((offsets, end)) = self.next
-            && broker.store.flushed().get() >= end
+    fn note(&mut self, store: &Store, offsets: &Offsets, transactions: &Transactions) {
+        if let Some((done, end)) = self.next
+            && store.flushed().get() >= end
         {
-            broker.offsets.commit(GROUP, names::TRANS_HALF_TOPIC, 0, offsets.0 as i64);
-            broker.offsets.commit(GROUP, names::TRANS_OP_HALF_TOPIC, 0, offsets.1 as i64);
-            self.committed = offsets;
+            offsets.commit(GROUP, names::TRANS_HALF_TOPIC, 0, done.0 as i64);
+            offsets.commit(GROUP, names::TRANS_OP_HALF_TOPIC, 0, done.1 as i64);
+            self.committed = done;
             self.next = None;
         }
         if self.next.is_none() {
-            let offsets = {
-                let mut ledger = broker.transactions.ledger.lock();
+            let done = {
+                let mut ledger = transactions.ledger.lock();
                 (ledger.half_base(), ledger.op_base())
             };
-            self.go_on(offsets, broker.store.end().0);
+            self.go_on(done, store.end().0);
         }
     }
 
@@ -161,9 +165,9 @@ impl Progress {
     }
 
     /// Ready when there is something to commit.
-    async fn flushed(&self, broker: &Broker) {
+    async fn flushed(&self, store: &Store) {
         match self.next {
-            Some((_, end)) => broker.store.flushed().reached(end).await,
+            Some((_, end)) => store.flushed().reached(end).await,
             None => std::future::pending().await,
         }
     }
@@ -257,13 +261,13 @@ async fn look(broker: &Broker, open: Open, now: i64, unread: &mut Tries<u64>) {
         Ok(RecordAt::Gone) => {
             unread.is_done(&open.offset);
             tracing::warn!(at = open.at.0, "half message was deleted before it was ended");
-            return forget(broker, open);
+            return forget(&broker.transactions, &broker.store, open);
         }
         Ok(RecordAt::Damaged) => {
             unread.is_done(&open.offset);
             // It cannot be committed either: its body would get a sum that is right.
             tracing::error!(at = open.at.0, "half message is damaged; its producer is not asked about it any more");
-            return forget(broker, open);
+            return forget(&broker.transactions, &broker.store, open);
         }
         Err(error) => {
             let (is_first, pause) = unread.failed(open.offset);
@@ -277,7 +281,7 @@ async fn look(broker: &Broker, open: Open, now: i64, unread: &mut Tries<u64>) {
     };
     let Some(view) = view_of(&slice) else {
         tracing::error!(at = open.at.0, "half message cannot be read");
-        return forget(broker, open);
+        return forget(&broker.transactions, &broker.store, open);
     };
     let settings = broker.settings.load_full();
     let age_ms = now.saturating_sub(view.store_timestamp());
@@ -289,7 +293,7 @@ async fn look(broker: &Broker, open: Open, now: i64, unread: &mut Tries<u64>) {
         return;
     }
     // Asking nobody is not asking: a producer that is away for an hour finds its messages when it comes back.
-    let checks = open.checks + u32::from(put_question(broker, open, &view));
+    let checks = open.checks + u32::from(put_question(&broker.clients, &broker.settings.load(), open, &view));
     let due = now.saturating_add(settings.transaction_check_interval);
     transactions.ledger.lock().postpone(open.offset, checks, due);
     if checks > open.checks {
@@ -297,16 +301,16 @@ async fn look(broker: &Broker, open: Open, now: i64, unread: &mut Tries<u64>) {
     }
 }
 
-fn forget(broker: &Broker, open: Open) {
-    broker.transactions.ledger.lock().forget(open.offset);
+fn forget(transactions: &Transactions, store: &Store, open: Open) {
+    transactions.ledger.lock().forget(open.offset);
     if open.checks > 0 {
-        broker.store.journal().delete(tables::CHECKS, &open.offset.to_be_bytes());
+        store.journal().delete(tables::CHECKS, &open.offset.to_be_bytes());
     }
 }
 
 /// 39, to one producer of the group. False when none can be reached.
-fn put_question(broker: &Broker, open: Open, half: &RecordView<'_>) -> bool {
-    let Some(producers) = half.property(name::PGROUP).and_then(|group| broker.clients.producers(group)) else {
+fn put_question(clients: &Clients<ClientHandle>, settings: &BrokerSettings, open: Open, half: &RecordView<'_>) -> bool {
+    let Some(producers) = half.property(name::PGROUP).and_then(|group| clients.producers(group)) else {
         return false;
     };
     let topic = half.property(name::REAL_TOPIC).unwrap_or_default();
@@ -323,7 +327,6 @@ fn put_question(broker: &Broker, open: Open, half: &RecordView<'_>) -> bool {
     let mut offset_id = String::new();
     offset_message_id(&mut offset_id, half.store_host(), half.log_offset());
     let uniq_key = half.property(name::UNIQ_KEY);
-    let settings = broker.settings.load();
     let fields = CheckTransactionState {
         topic: Some(topic),
         tran_state_table_offset: open.offset as i64,
@@ -359,7 +362,7 @@ async fn give_up(broker: &Broker, open: Open, half: &RecordView<'_>) -> Result<(
     let mut batch = RecordBatch::new();
     batch.begin_group();
     append::push(&mut batch, &lane, TagsCode::Code(half.tags_code()), &draft);
-    push_op(broker, &mut batch, &op_lane, open.offset);
+    push_op(&broker.clock, broker.advertised, &mut batch, &op_lane, open.offset);
     batch.end_group();
     append_ending(broker, &mut batch, Ending { half_offset: open.offset, record: 1 }).await?;
     tracing::warn!(
@@ -377,10 +380,9 @@ async fn give_up(broker: &Broker, open: Open, half: &RecordView<'_>) -> Result<(
 
 /// Where the oldest half message lies that may be open: from where a start reads. Called by a
 /// thread that may wait.
-pub(crate) fn needed_from(broker: &Broker) -> Option<LogOffset> {
-    let committed =
-        broker.offsets.committed(GROUP, names::TRANS_HALF_TOPIC, 0).and_then(|offset| u64::try_from(offset).ok());
-    retention_floor::first_from(broker, names::TRANS_HALF_TOPIC, 0, committed.unwrap_or(0))
+pub(crate) fn needed_from(store: &Store, needs: &Needs, offsets: &Offsets) -> Option<LogOffset> {
+    let committed = offsets.committed(GROUP, names::TRANS_HALF_TOPIC, 0).and_then(|offset| u64::try_from(offset).ok());
+    needs.first_from(store, names::TRANS_HALF_TOPIC, 0, committed.unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! The end of a transaction (37), and a half message that was given up and gets another chance (323).
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use env::TimeMs;
+use env::{Clock, TimeMs};
 use net::{Outgoing, ReplyTo, Request};
 use protocol::code::ResponseCode;
 use protocol::message_id::parse_offset_message_id;
@@ -148,11 +149,11 @@ fn half_message(bytes: &[u8]) -> Option<RecordView<'_>> {
 }
 
 /// Is it the message that the producer means, and may the producer still end it? In Apache's order and words.
-fn check(broker: &Broker, order: &EndOrder, half: &RecordView<'_>) -> Result<(), Refusal> {
+fn check(clock: &Clock, order: &EndOrder, half: &RecordView<'_>) -> Result<(), Refusal> {
     if !order.is_from_check
         && let Some(immunity_ms) = immunity_ms(half)
     {
-        let age_ms = broker.clock.now().0.saturating_sub(half.born_timestamp());
+        let age_ms = clock.now().0.saturating_sub(half.born_timestamp());
         if age_ms > immunity_ms {
             return Err(Refusal::new(
                 ResponseCode::IllegalOperation,
@@ -184,7 +185,7 @@ fn gather(
     is_commit: bool,
     half: &RecordView<'_>,
 ) -> Result<Range<usize>, Refusal> {
-    check(broker, order, half)?;
+    check(&broker.clock, order, half)?;
     let transactions = &broker.transactions;
     let half_offset = half.queue_offset();
     let op_lane = transactions.op.lane(&broker.store, 0).map_err(Refusal::failed)?;
@@ -200,7 +201,7 @@ fn gather(
     if let Some(Target { lane, tags, draft, .. }) = &target {
         light::push_again(&broker.store, &mut sends.batch, lane, *tags, draft);
     }
-    push_op(broker, &mut sends.batch, &op_lane, half_offset);
+    push_op(&broker.clock, broker.advertised, &mut sends.batch, &op_lane, half_offset);
     sends.batch.end_group();
     if let Err(refusal) = append::check_fits(broker, &mut sends.batch, first, gathered) {
         transactions.ledger.lock().release(half_offset);
@@ -267,14 +268,14 @@ fn target<'a>(broker: &Broker, half: &RecordView<'a>) -> Result<Target<'a>, Refu
 }
 
 /// Adds the message that says a half message is ended.
-pub(super) fn push_op(broker: &Broker, batch: &mut RecordBatch, lane: &Lane, half_offset: u64) {
+pub(super) fn push_op(clock: &Clock, advertised: SocketAddr, batch: &mut RecordBatch, lane: &Lane, half_offset: u64) {
     let (mut properties, mut body) = (Vec::new(), String::new());
     write_op(&mut properties, &mut body, half_offset);
     let draft = RecordDraft {
-        born_timestamp: broker.clock.now().0,
+        born_timestamp: clock.now().0,
         body: body.as_bytes(),
         properties: &properties,
-        ..RecordDraft::plain(names::TRANS_OP_HALF_TOPIC, broker.advertised)
+        ..RecordDraft::plain(names::TRANS_OP_HALF_TOPIC, advertised)
     };
     append::push(batch, lane, TagsCode::Code(tags::code(OP_TAG)), &draft);
 }

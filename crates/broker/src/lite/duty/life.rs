@@ -10,8 +10,10 @@ use store::Store;
 
 use crate::blocking;
 use crate::broker::Broker;
-use crate::lite::offer::hand_on;
+use crate::lite::offer::Offers;
 use crate::lite::{bound_groups, parents};
+use crate::state::groups::Groups;
+use crate::state::topics::Topics;
 use crate::tasks::Stop;
 use crate::wall_time::steady_ms;
 
@@ -47,7 +49,7 @@ pub(crate) async fn keep(broker: Arc<Broker>, mut stop: Stop) {
             let gone = broker.lite.lock().expire(steady_ms(&broker.clock).saturating_sub(silent_ms));
             for left in gone {
                 tracing::info!(client = left.client, silent_ms, "lite subscriptions of a silent client removed");
-                hand_on(&broker, &left);
+                Offers::of(&broker).hand_on(&left);
             }
         }
         if now.saturating_sub(topics_at) >= topics {
@@ -68,7 +70,7 @@ fn expire(broker: &Broker, before: &Ahead) -> Ahead {
     }
     let (now, steady) = (broker.clock.now(), steady_ms(&broker.clock));
     let min_ms = i64::try_from(broker.settings.load().min_lite_ttl).unwrap_or(i64::MAX);
-    let groups = bound_groups(&broker.groups);
+    let (groups, offers) = (bound_groups(&broker.groups), Offers::of(broker));
     for queue in broker.store.light_queue_names() {
         let Some((parent, _)) = names::lite_parts(&queue) else { continue };
         let Some(minutes) = parents.get(parent).filter(|minutes| **minutes > 0) else { continue };
@@ -83,7 +85,7 @@ fn expire(broker: &Broker, before: &Ahead) -> Ahead {
         if silent.ms > lives_ms {
             // A message that comes in this moment lets it live.
             let delete = || broker.topics.delete_light_up_to(&queue, silent.end);
-            if remove(broker, &queue, groups.get(parent).into_iter().flatten().map(String::as_str), delete) {
+            if remove(offers, &queue, groups.get(parent).into_iter().flatten().map(String::as_str), delete) {
                 tracing::info!(%queue, minutes, "lite topic expired");
             }
         }
@@ -115,38 +117,39 @@ fn silence(store: &Store, queue: &str, now: TimeMs) -> Option<Silence> {
 /// acknowledgement would note an offset where there is none any more. The groups' turns are held meanwhile: a pop of what is sent next,
 /// and with which the lite topic begins anew, would lose what it has noted. Does nothing more if `delete` does not delete the queue, and says so.
 fn remove<'a>(
-    broker: &Broker,
+    offers: Offers<'_>,
     queue: &str,
     groups: impl Iterator<Item = &'a str>,
     delete: impl FnOnce() -> bool,
 ) -> bool {
+    let Offers { lite, store, offsets, pops, .. } = offers;
     let name: Arc<str> = Arc::from(queue);
-    let claimed: Vec<_> = groups.map(|group| (group, broker.lite.claim(group, &name))).collect();
+    let claimed: Vec<_> = groups.map(|group| (group, lite.claim(group, &name))).collect();
     if !delete() {
         return false;
     }
     for (group, turn) in claimed {
         // Whoever has the turn clears away itself, unless it had looked before the queue went and is gone by now.
         let Some(_turn) = turn.or_else(|| {
-            let is_anew = broker.store.existing_queue(queue, light::QUEUE_ID).is_some();
-            broker.lite.claim(group, &name).filter(|_| !is_anew)
+            let is_anew = store.existing_queue(queue, light::QUEUE_ID).is_some();
+            lite.claim(group, &name).filter(|_| !is_anew)
         }) else {
             continue;
         };
-        broker.pops.orders.clear(group, queue, 0);
-        broker.offsets.forget_one(group, queue);
-        broker.lite.is_done(group, queue);
+        pops.orders.clear(group, queue, 0);
+        offsets.forget_one(group, queue);
+        lite.is_done(group, queue);
     }
-    broker.lite.lock().forget_queue(queue);
+    lite.lock().forget_queue(queue);
     true
 }
 
 /// A topic is deleted, and its lite topics with it.
-pub(crate) fn forget_parent(broker: &Broker, parent: &str) {
-    let groups = bound_groups(&broker.groups).remove(parent).unwrap_or_default();
-    for queue in broker.store.light_queue_names() {
+pub(crate) fn forget_parent(offers: Offers<'_>, topics: &Topics, groups: &Groups, parent: &str) {
+    let groups = bound_groups(groups).remove(parent).unwrap_or_default();
+    for queue in offers.store.light_queue_names() {
         if names::lite_parts(&queue).is_some_and(|(of, _)| of == parent) {
-            remove(broker, &queue, groups.iter().map(String::as_str), || broker.topics.delete(&queue).is_some());
+            remove(offers, &queue, groups.iter().map(String::as_str), || topics.delete(&queue).is_some());
         }
     }
 }

@@ -8,10 +8,11 @@
 use std::sync::Arc;
 
 use protocol::{light, names};
+use store::Store;
 
-use super::ended::Topics;
-use super::{Offsets, set};
-use crate::broker::Broker;
+use super::{Offsets, ended, set};
+use crate::pop::Pops;
+use crate::state::topics::Topics;
 use protocol::names::REVIVE_GROUP;
 
 /// What was too far, and the end of its queue.
@@ -52,18 +53,18 @@ fn highest(group: &str, end: i64) -> i64 {
 }
 
 /// At a start, before anybody is served.
-pub(crate) fn cut(broker: &Broker) {
-    if !broker.store.was_abnormal() {
+pub(crate) fn cut(store: &Store, topics: &Topics, offsets: &Offsets, pops: &Pops) {
+    if !store.was_abnormal() {
         return;
     }
     let end_of = |topic: &str, queue_id: i32| {
-        let queue = u32::try_from(queue_id).ok().and_then(|id| broker.store.existing_queue(topic, id));
+        let queue = u32::try_from(queue_id).ok().and_then(|id| store.existing_queue(topic, id));
         // What is not there is empty, and begins at 0.
         let end = queue.as_ref().map_or(0, |queue| queue.max_offset() as i64);
-        if broker.topics.is_light(topic) {
+        if topics.is_light(topic) {
             return (queue_id == light::QUEUE_ID as i32).then_some(end);
         }
-        let known = broker.topics.get(topic);
+        let known = topics.get(topic);
         // In a static topic offsets are those of logical queues, which may end on another broker.
         if known.as_ref().is_some_and(|topic| topic.is_static()) {
             return None;
@@ -71,12 +72,12 @@ pub(crate) fn cut(broker: &Broker) {
         // A topic that has become smaller is read to its end, and so is one that the crash took from the journal.
         (queue.is_some() || known.is_some_and(|topic| topic.has_queue(queue_id))).then_some(end)
     };
-    let cuts = broker.offsets.cut(end_of);
-    if broker.store.may_have_lost() {
-        broker.offsets.watch(ends(broker, end_of));
+    let cuts = offsets.cut(end_of);
+    if store.may_have_lost() {
+        offsets.watch(ends(store, topics, offsets, end_of));
     }
-    let batches = broker.pops.orders.cut(end_of);
-    let leases = broker.pops.cut(end_of);
+    let batches = pops.orders.cut(end_of);
+    let leases = pops.cut(end_of);
     if leases > 0 {
         tracing::warn!(
             leases,
@@ -99,24 +100,24 @@ pub(crate) fn cut(broker: &Broker) {
 }
 
 /// Where each queue ends that a client may have known.
-fn ends(broker: &Broker, end_of: impl Fn(&str, i32) -> Option<i64>) -> Topics {
-    let mut topics = Topics::new();
-    let there = broker.store.topics().into_iter();
-    let known = broker.topics.all().into_iter().map(|topic| Arc::<str>::from(topic.name()));
-    let committed = broker.offsets.topics().into_iter();
+fn ends(store: &Store, topics: &Topics, offsets: &Offsets, end_of: impl Fn(&str, i32) -> Option<i64>) -> ended::Topics {
+    let mut found = ended::Topics::new();
+    let there = store.topics().into_iter();
+    let known = topics.all().into_iter().map(|topic| Arc::<str>::from(topic.name()));
+    let committed = offsets.topics().into_iter();
     for topic in there.chain(known).chain(committed) {
-        if topics.contains_key(&topic) || names::is_system_topic(&topic) {
+        if found.contains_key(&topic) || names::is_system_topic(&topic) {
             continue;
         }
-        let known = broker.topics.get(&topic);
+        let known = topics.get(&topic);
         let count = known.as_ref().map_or(0, |topic| topic.settings().read_queue_nums.max(0));
-        let last = broker.store.queues_of(&topic).into_iter().map(|(id, _)| id as i32 + 1).max().unwrap_or(0);
+        let last = store.queues_of(&topic).into_iter().map(|(id, _)| id as i32 + 1).max().unwrap_or(0);
         // A queue that is not looked at has no end that matters. Another one may be lost with the topic, of which queues behind it are left.
-        let is_left_out = broker.topics.is_light(&topic) || known.is_some_and(|topic| topic.is_static());
+        let is_left_out = topics.is_light(&topic) || known.is_some_and(|topic| topic.is_static());
         let ends = (0..count.max(last)).map(|id| end_of(&topic, id).or(is_left_out.then_some(i64::MAX))).collect();
-        topics.insert(topic, ends);
+        found.insert(topic, ends);
     }
-    topics
+    found
 }
 
 #[cfg(test)]
