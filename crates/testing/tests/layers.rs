@@ -22,6 +22,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("disk", &["env"]),
     ("journal", &["disk"]),
     ("store", &["journal", "disk", "protocol"]),
+    ("replica", &["store", "net"]),
     ("names", &["net", "config"]),
     ("broker", &["store", "net", "filter", "config"]),
     ("client", &["net"]),
