@@ -152,13 +152,17 @@ impl Follower {
     /// Whether the failure is an end for the owner.
     fn end_of(&self, failure: Failure) -> Result<FollowEnd, Failure> {
         let segment_bytes = self.store.options().segment_bytes;
-        let at = match failure {
-            Failure::BeginAt(at) => at,
-            Failure::Broken(Broken::BeginsAt { at }) if self.options.from_last_file => LogOffset(at),
-            Failure::Copy(CopyError::Append(AppendError::NotWritable(NotWritable::Closed))) => {
-                return Ok(FollowEnd::StoreClosed);
-            }
-            failure => return Err(failure),
+        if let Failure::Copy(CopyError::Append(AppendError::NotWritable(NotWritable::Closed))) = failure {
+            return Ok(FollowEnd::StoreClosed);
+        }
+        let at = if let Failure::BeginAt(at) = failure {
+            at
+        } else if let Failure::Broken(Broken::BeginsAt { at }) = failure
+            && self.options.from_last_file
+        {
+            LogOffset(at)
+        } else {
+            return Err(failure);
         };
         if at.0.is_multiple_of(segment_bytes) {
             info!(%at, "the log here is empty and is to begin with a file of the master's");
