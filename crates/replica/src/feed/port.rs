@@ -1,6 +1,6 @@
 //! The port at which slaves connect (`haListenPort`): who may come, how many, and what becomes of them.
 //!
-//! A connection is new until its first report. New ones make way for each other by the rule of `net::Places`, so scanners and hosts that
+//! A connection is new until its first report. New ones make way for each other by the rule of `net::ConnectionSlots`, so scanners and hosts that
 //! are half gone cost nothing, and take no place from a slave that has reported.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use env::Clock;
-use net::{Newcomer, Place, Places};
+use net::{ConnectionSlot, ConnectionSlots, Newcomer};
 use protocol::LogOffset;
 use store::Store;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -55,7 +55,7 @@ pub struct PortOptions {
     /// Connections at this port, of one address too.
     pub connections_max: usize,
     /// Shared by the ports of a process.
-    pub places: Arc<Places>,
+    pub places: Arc<ConnectionSlots>,
     /// Others are closed as they come.
     pub allowed: Allowed,
 }
@@ -63,7 +63,7 @@ pub struct PortOptions {
 impl PortOptions {
     /// With as many connections as a set needs, for those that are allowed.
     pub fn new(allowed: Allowed) -> PortOptions {
-        let places = Arc::new(Places::new(usize::MAX));
+        let places = Arc::new(ConnectionSlots::new(usize::MAX));
         PortOptions { feed: FeedOptions::default(), connections_max: 64, places, allowed }
     }
 }
@@ -82,7 +82,7 @@ struct Shared {
     options: PortOptions,
     slaves: Arc<Slaves>,
     /// Those of this port.
-    places: Arc<Places>,
+    places: Arc<ConnectionSlots>,
     /// Called after each acknowledgement.
     acknowledged: Box<dyn Fn(&Slaves) + Send + Sync>,
     /// Relaxed: numbers have to differ.
@@ -106,7 +106,7 @@ impl FeedPort {
         socket.bind(address)?;
         let socket = socket.listen(BACKLOG)?;
         let local = socket.local_addr()?;
-        let places = Arc::new(Places::new(options.connections_max));
+        let places = Arc::new(ConnectionSlots::new(options.connections_max));
         let (acknowledged, next_number) = (Box::new(acknowledged), AtomicU64::new(0));
         let shared = Arc::new(Shared { store, clock, options, slaves, places, acknowledged, next_number });
         Ok(FeedPort { socket, local, shared })
@@ -183,7 +183,7 @@ impl Shared {
         tcp: TcpStream,
         peer: SocketAddr,
         newcomer: Arc<Newcomer>,
-        places: &[Place; 2],
+        places: &[ConnectionSlot; 2],
         mut stop: watch::Receiver<bool>,
     ) {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
@@ -211,13 +211,13 @@ impl Shared {
         self.ended(peer, has_begun, &closed);
     }
 
-    fn told(&self, peer: SocketAddr, number: u64, places: &[Place; 2], has_begun: &mut bool, told: Told) {
+    fn told(&self, peer: SocketAddr, number: u64, places: &[ConnectionSlot; 2], has_begun: &mut bool, told: Told) {
         let now = self.clock.elapsed();
         let end = LogOffset(self.store.written().get());
         match told {
             Told::Begun { at } => {
                 *has_begun = true;
-                places.iter().for_each(Place::has_spoken);
+                places.iter().for_each(ConnectionSlot::has_spoken);
                 let acknowledged = LogOffset(0);
                 let (rate, lag) = (Rate::default(), Lag::new(now, end));
                 self.slaves.enter(number, Slave { address: peer, began: at, next: at, acknowledged, rate, lag });
