@@ -24,7 +24,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("store", &["journal", "disk", "protocol"]),
     ("replica", &["store", "net"]),
     ("names", &["net", "config"]),
-    ("broker", &["store", "net", "filter", "config"]),
+    ("broker", &["replica", "store", "net", "filter", "config"]),
     ("client", &["net"]),
     // `env` for its standard output, whose reader may go away.
     ("cli", &["client", "store", "config", "broker", "env"]),

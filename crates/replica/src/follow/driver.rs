@@ -57,8 +57,9 @@ pub struct Follower {
     pub random: Random,
     /// How it follows.
     pub options: FollowOptions,
-    /// Names the topics whose records may hold batches (`queue.type=BatchCQ`).
-    pub batch_topics: Arc<dyn Fn() -> HashSet<String> + Send + Sync>,
+    /// Given topics that are new to the log, names those whose records may hold batches (`queue.type=BatchCQ`). Called on a thread that may
+    /// wait.
+    pub batch_topics: Arc<dyn Fn(&[&str]) -> HashSet<String> + Send + Sync>,
     /// Asks the master how its log begins, where the log here is empty.
     pub beginning: AskBeginning,
     /// What others see of it.
@@ -187,7 +188,7 @@ impl Follower {
 
     async fn follow(&self, master: &str, folding: &mut Folding) -> Result<Infallible, Failure> {
         let batch_topics = Arc::clone(&self.batch_topics);
-        folding.copy = Some(LogCopy::new(Arc::clone(&self.store), Box::new(move || batch_topics())));
+        folding.copy = Some(LogCopy::new(Arc::clone(&self.store), Box::new(move |new| batch_topics(new))));
         if self.store.end().0 == 0 && !self.options.from_last_file {
             self.take_first(folding).await?;
         }

@@ -210,7 +210,7 @@ impl Slave {
             clock: Clock::real(),
             random: Random::seeded(7),
             options,
-            batch_topics: Arc::new(HashSet::new),
+            batch_topics: Arc::new(|_| HashSet::new()),
             beginning,
             status: Arc::clone(&status),
         };
