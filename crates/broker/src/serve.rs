@@ -26,6 +26,7 @@ const ERRANDS_KEPT: usize = 64;
 impl Broker {
     /// Carries out requests of a burst, as many as there are or as may be.
     async fn carry_out(&self, session: &mut Session, burst: &mut Burst<'_>, out: &mut Outgoing) {
+        let is_slave = self.standing.is_slave();
         while !out.is_full()
             && !session.keeps_too_many()
             && let Some(request) = burst.next()
@@ -34,6 +35,11 @@ impl Broker {
                 append::append(self, session, out).await;
             }
             let code = RequestCode::from_i32(request.header.code);
+            if is_slave && let Some(refusal) = code.and_then(|code| self.standing.refuses(code, self.reads_as_slave()))
+            {
+                out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
+                continue;
+            }
             match code.map_or(Gathers::Nothing, |code| code.row().gathers) {
                 Gathers::Send => {
                     if let Err(refusal) = send::gather(self, session, &request) {
@@ -70,6 +76,11 @@ impl Broker {
         if !session.sends.is_empty() {
             append::append(self, session, out).await;
         }
+    }
+
+    /// Whether a slave answers pulls.
+    fn reads_as_slave(&self) -> bool {
+        self.settings.load().slave_read_enable
     }
 
     /// The end of a burst, or of work that somebody has left for the connection: what lies in its inbox, and the replies that were kept back.

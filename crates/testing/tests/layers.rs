@@ -105,7 +105,7 @@ const BROKER: &[(&str, &str, &[&str])] = &[
     (
         "operators",
         "requests of operators, and what runs by itself",
-        &["admin", "config_files", "metrics", "housekeeping"],
+        &["admin", "config_files", "metrics", "housekeeping", "slave"],
     ),
     ("serve", "the match on the request code, start and stop, and what the crate shows", &["", "duties", "serve"]),
 ];

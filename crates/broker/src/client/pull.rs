@@ -352,6 +352,12 @@ fn conclude(
         | ReadStatus::Failed
         | ReadStatus::Undecided => false,
     };
+    // A reader that is sent back to the master does not wait here; one that is ahead of a copy waits for the master.
+    let is_at_end = match broker.standing.is_slave() {
+        true if broker.following.is_connected() => false,
+        true => is_at_end || found.status == ReadStatus::OffsetOverflowBadly,
+        false => is_at_end,
+    };
     let is_at_end =
         is_at_end && order.logical.as_ref().is_none_or(|logical| static_topic::pull::may_wait(&order.topic, logical));
     let expires_at = match patience {
@@ -501,7 +507,7 @@ fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Re
         return;
     }
     broker.stats.got(&order.group.name, &order.topic, order.queue_id(), found.count, found.bytes);
-    let (code, fields) = fields(order, found, code);
+    let (code, fields) = fields(broker, order, found, code);
     if code != ResponseCode::Success {
         // By now the queue has ended before.
         session.slices.clear();
@@ -517,23 +523,27 @@ fn respond(broker: &Broker, session: &mut Session, order: &PullOrder, found: &Re
 
 /// An answer without messages; says with which code.
 fn answer(
-    _: &Broker,
+    broker: &Broker,
     order: &PullOrder,
     found: &Read,
     code: ResponseCode,
     status: &str,
     out: &mut Outgoing,
 ) -> ResponseCode {
-    let (code, fields) = fields(order, found, code);
+    let (code, fields) = fields(broker, order, found, code);
     out.reply(order.reply_to, code, Some(status), &fields, &[]);
     code
 }
 
-fn fields(order: &PullOrder, found: &Read, code: ResponseCode) -> (ResponseCode, PullReply) {
+fn fields(broker: &Broker, order: &PullOrder, found: &Read, code: ResponseCode) -> (ResponseCode, PullReply) {
+    let (code, next_begin_offset) = match broker.standing.is_slave() {
+        true => of_slave(broker, order, found, code),
+        false => (code, found.next),
+    };
     let fields = PullReply {
-        // No slave takes readers off the master.
+        // No slave takes readers off the master, and a slave has those that the master cannot serve.
         suggest_which_broker_id: MASTER_ID,
-        next_begin_offset: found.next,
+        next_begin_offset,
         min_offset: found.min,
         max_offset: found.max,
         offset_delta: None,
@@ -552,6 +562,17 @@ fn fields(order: &PullOrder, found: &Read, code: ResponseCode) -> (ResponseCode,
         Some(logical) => static_topic::pull::tell(mapping.as_deref(), logical, order.asked, found, code, fields),
         None => (code, fields),
     }
+}
+
+/// What a slave says where a master would say that nothing is there, or somewhere else: the master may have it. So the client tries again, there if
+/// it can; nobody is led away from an offset that only the copy does not have.
+fn of_slave(broker: &Broker, order: &PullOrder, found: &Read, code: ResponseCode) -> (ResponseCode, i64) {
+    let is_ahead = found.status == ReadStatus::OffsetOverflowBadly;
+    if code == ResponseCode::Success || !(is_ahead || broker.following.is_connected()) {
+        return (code, found.next);
+    }
+    let next = if code == ResponseCode::PullOffsetMoved { order.offset } else { found.next };
+    (ResponseCode::PullRetryImmediately, next)
 }
 
 fn bounds(lane: &Lane) -> (i64, i64) {

@@ -72,7 +72,8 @@ impl Master<'_> {
             let answer = self.ask(request::GET_ALL_TOPIC_CONFIG, &fields).await?;
             let total = GetAllTopicConfigReply::decode(&answer.fields.as_fields())?.total_topic_num;
             let piece: TopicConfigTable = body(request::GET_ALL_TOPIC_CONFIG, &answer)?;
-            let of_mappings = piece.mapping_data_version.unwrap_or_default();
+            // Brokers of 4.9 have no mappings.
+            let of_mappings = piece.mapping_data_version.unwrap_or(mappings);
             if version.is_none() && piece.data_version == known && of_mappings == mappings {
                 return Ok(None);
             }

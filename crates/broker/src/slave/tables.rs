@@ -169,15 +169,18 @@ fn take_topics(broker: &Broker, table: TopicConfigTable) {
             broker.topics.create(config);
         }
     }
-    let version = table.mapping_data_version.unwrap_or_default();
-    if version != broker.topics.mapping_version() {
+    if let Some(version) = table.mapping_data_version.filter(|version| *version != broker.topics.mapping_version()) {
         let mut mappings = table.topic_queue_mapping_detail_map.unwrap_or_default();
         mappings.retain(|topic, detail| {
             let owner = detail.bname.clone();
             match accept::check(detail, &owner, topic, QUEUES_MAX) {
                 Ok(()) => true,
                 Err(refusal) => {
-                    tracing::warn!(topic, remark = refusal.remark, "the master's mapping of a static topic is left out");
+                    tracing::warn!(
+                        topic,
+                        remark = refusal.remark,
+                        "the master's mapping of a static topic is left out"
+                    );
                     false
                 }
             }

@@ -109,7 +109,9 @@ impl Following {
 
     /// By how many bytes a log that ends at `end` is behind the master's, as that was a few seconds ago; none if it is not known.
     pub(crate) fn behind_bytes(&self, end: LogOffset) -> Option<u64> {
-        Some(self.master_end.load(Ordering::Relaxed)).filter(|master| *master != UNKNOWN).map(|of| of.saturating_sub(end.0))
+        Some(self.master_end.load(Ordering::Relaxed))
+            .filter(|master| *master != UNKNOWN)
+            .map(|of| of.saturating_sub(end.0))
     }
 }
 

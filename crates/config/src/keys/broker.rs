@@ -168,7 +168,7 @@ table! {
     accepted(STATS)          "autoDeleteUnusedStats"                  BOOL         = "true"   "drop stats of deleted topics";
     accepted(LOGGING)        "isolateLogEnable"                       BOOL         = "false"  "log dir per broker";
     off(REPLICAS)            "forwardTimeout"                         LONG         = "3000"   "forward-to-master timeout";
-    off(REPLICAS)            "enableSlaveActingMaster"                BOOL         = "false"  "min-id slave takes limited master duties";
+    refused(ACTING)          "enableSlaveActingMaster"                BOOL         = "false"  "min-id slave takes limited master duties";
     off(REPLICAS)            "enableRemoteEscape"                     BOOL         = "false"  "acting master forwards internal messages";
     off(REPLICAS)            "skipPreOnline"                          BOOL         = "false"  "skip pre-online checks";
     not_needed(FLUSH)        "asyncSendEnable"                        BOOL         = "true"   "async put in send processor";

@@ -1,6 +1,8 @@
 //! Why a key has no effect: the sentences that a start prints, each in one place.
 
 pub(super) const ACCESS: &str = "access control is not part of this version";
+pub(super) const ACTING: &str =
+    "a slave that takes duties of its master while that is gone is not part of this version";
 pub(super) const ADDRESS_SERVER: &str =
     "name servers are given by namesrvAddr, -n or NAMESRV_ADDR, not by an address server";
 pub(super) const BACKLOG: &str = "1024 connections may wait to be accepted";
