@@ -202,6 +202,11 @@ impl Running {
         &self.store
     }
 
+    /// To keep beside the broker, not longer than that.
+    pub fn shared_store(&self) -> Arc<Store> {
+        Arc::clone(&self.store)
+    }
+
     /// The page for Prometheus.
     pub fn metrics(&self) -> String {
         let options = PageOptions { labels: Vec::new(), label_sets_max: 1000 };

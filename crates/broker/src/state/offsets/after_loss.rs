@@ -72,7 +72,8 @@ pub(crate) fn cut(broker: &Broker) {
         (queue.is_some() || known.is_some_and(|topic| topic.has_queue(queue_id))).then_some(end)
     };
     let cuts = broker.offsets.cut(end_of);
-    if broker.store.may_have_lost() {
+    // What a copy has lost comes again as it was.
+    if broker.store.may_have_lost() && !broker.standing.is_slave() {
         broker.offsets.watch(ends(broker, end_of));
     }
     let batches = broker.pops.orders.cut(end_of);
