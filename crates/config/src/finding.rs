@@ -205,11 +205,15 @@ fn warn(settings: &mut Settings, name: &str, says: String) {
 fn role_of_broker(settings: &mut Settings) -> Vec<ConfigError> {
     let mut refused = Vec::new();
     let role = settings.text("brokerRole");
-    let id = crate::key::parse_number(&settings.text("brokerId"), true).unwrap_or(0);
+    let number = |name| crate::key::parse_number(&settings.text(name), true);
+    let (id, copies) = (number("brokerId").unwrap_or(0), number("inSyncReplicas").unwrap_or(1));
     if role.eq_ignore_ascii_case("SLAVE") {
         if id <= 0 {
             let why = "a slave has a brokerId above 0, the master has 0: set brokerId=1, or the next one that is free";
             refused.push(settings.refused("brokerRole", why));
+        }
+        if copies > 1 {
+            warn(settings, "inSyncReplicas", "no effect: a slave acknowledges no send".to_owned());
         }
         return refused;
     }
@@ -227,7 +231,6 @@ fn role_of_broker(settings: &mut Settings) -> Vec<ConfigError> {
         }
     }
     // More copies than there are would have every send fail, in Apache too; there it is found out by the first producer.
-    let copies = crate::key::parse_number(&settings.text("inSyncReplicas"), true).unwrap_or(1);
     if copies > 1 {
         let why = "an acknowledgement would wait for copies that nobody makes: this version has no slaves";
         refused.push(settings.refused("inSyncReplicas", why));

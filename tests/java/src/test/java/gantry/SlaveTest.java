@@ -10,6 +10,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -21,6 +22,7 @@ import java.util.stream.Stream;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
@@ -261,6 +263,69 @@ class SlaveTest {
                 }
             }
             assertFalse(ends.contains(0L), ends::toString);
+            slave.stop();
+            slave.look("verify");
+        }
+    }
+
+    @Test
+    void a_slave_that_becomes_the_master_goes_on_with_what_waits() throws Exception {
+        try (var names = names(); var master = master(names); var slave = slave(names)) {
+            master.start(Server.Kind.APACHE_5);
+            slave.start(Server.Kind.GANTRY);
+            String topic;
+            String group = Stock.name("readers");
+            var dues = new HashMap<String, Long>();
+            try (var stock = new Stock(master)) {
+                topic = stock.topic(1);
+                assertEquals(0, Wire.call(master.brokerPort, 200, Map.of(), ("{\"groupName\":\"" + group + "\"}").getBytes(UTF_8)).getCode());
+                var seconds = Server.DELAY_LEVELS.replace("s", "").split(" ");
+                for (int level : new int[] {1, 2, 15, 18}) {
+                    var message = new Message(topic, ("level " + level).getBytes(UTF_8));
+                    message.setDelayTimeLevel(level);
+                    dues.put("level " + level, System.currentTimeMillis() + Long.parseLong(seconds[level - 1]) * 1000);
+                    stock.producer().send(message);
+                }
+                for (int wait : new int[] {1, 2, 30, 45}) {
+                    var message = new Message(topic, ("timer " + wait).getBytes(UTF_8));
+                    MessageAccessor.putProperty(message, "TIMER_DELAY_SEC", String.valueOf(wait));
+                    dues.put("timer " + wait, System.currentTimeMillis() + wait * 1000L);
+                    stock.producer().send(message);
+                }
+                Await.until("the first are delivered", PATIENCE, () -> stock.maxOffset(topic, 0) >= 4, master::output);
+                assertEquals(0, Wire.call(master.brokerPort, 15, Map.of("consumerGroup", group, "topic", topic, "queueId", "0",
+                    "commitOffset", "3")).getCode());
+            }
+            awaitInSync(master, slave);
+            Await.until("the slave knows what its master has delivered", PATIENCE, () -> {
+                String delays = new String(Wire.call(slave.brokerPort, 45, Map.of()).getBody(), UTF_8);
+                var marks = java.nio.ByteBuffer.wrap(Wire.call(slave.brokerPort, 60, Map.of()).getBody());
+                boolean timers = marks.getLong(3 * 8) == 4 && marks.getLong(0) > dues.get("timer 2") + 1_000;
+                String committed = Wire.call(slave.brokerPort, 14, Map.of("consumerGroup", group, "topic", topic, "queueId", "0"))
+                    .getExtFields().get("offset");
+                return delays.replace("\"", "").contains("2:1") && timers && "3".equals(committed);
+            }, slave::output);
+            master.stop();
+            slave.stop();
+            slave.look("verify");
+            slave.with("brokerRole", "ASYNC_MASTER").with("brokerId", "0").start(Server.Kind.GANTRY);
+            try (var stock = new Stock(slave)) {
+                var seen = new HashMap<String, Integer>();
+                Await.until("all are delivered", PATIENCE, () -> {
+                    seen.clear();
+                    for (var message : stock.read(topic, 0)) {
+                        String body = new String(message.getBody(), UTF_8);
+                        assertTrue(message.getStoreTimestamp() >= dues.get(body), message + " is early");
+                        seen.merge(body, 1, Integer::sum);
+                    }
+                    return seen.keySet().equals(dues.keySet());
+                }, () -> seen + slave.output());
+                for (String first : List.of("level 1", "level 2", "timer 1", "timer 2")) {
+                    assertEquals(1, seen.get(first), first + ": the slave knew that it was delivered");
+                }
+                assertEquals("3", stock.committed(group, topic, 0));
+                send(stock, stock.topic(QUEUES), 0, 100);
+            }
             slave.stop();
             slave.look("verify");
         }
