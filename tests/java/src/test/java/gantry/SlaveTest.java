@@ -90,6 +90,17 @@ class SlaveTest {
         Await.until("the slave knows how far it is behind", PATIENCE, () -> figure(slave, "masterBehindBytes") == 0, slave::output);
     }
 
+    private static void awaitTables(Contents contents, Server slave) {
+        Await.until("topics, groups and offsets have come over", PATIENCE, () -> {
+            try {
+                contents.checkTables(slave);
+                return true;
+            } catch (AssertionError notYet) {
+                throw new IllegalStateException(notYet);
+            }
+        }, slave::output);
+    }
+
     private static List<Path> files(Server server) throws Exception {
         try (Stream<Path> files = Files.list(server.store().resolve("commitlog"))) {
             return files.filter(file -> file.getFileName().toString().matches("\\d{20}")).sorted().toList();
@@ -186,10 +197,7 @@ class SlaveTest {
             awaitInSync(master, slave);
             sameBytes(master, slave, 0, end(master));
             // Tables, as the master has them: what is read here comes from the master, the rest from the slave.
-            Await.until("topics, groups and offsets have come over", PATIENCE, () -> {
-                contents.checkTables(slave);
-                return true;
-            }, slave::output);
+            awaitTables(contents, slave);
             contents.check(master);
 
             assertTrue(remark(slave, 17, Map.of("topic", "new", "defaultTopic", "TBW102", "readQueueNums", "1", "writeQueueNums", "1",
@@ -230,6 +238,37 @@ class SlaveTest {
             contents.extend(master);
             awaitInSync(master, slave);
             sameBytes(master, slave, 0, end(master));
+            slave.stop();
+            slave.look("verify");
+        }
+    }
+
+    @Test
+    void a_slave_of_apache_4_has_its_log_and_tables_and_serves_it_when_the_master_is_gone() throws Exception {
+        try (var names = names(); var master = master(names); var slave = slave(names)) {
+            master.start(Server.Kind.APACHE_4);
+            var contents = new Contents();
+            contents.extend(master);
+            String topic;
+            try (var stock = new Stock(master)) {
+                topic = stock.topic(QUEUES);
+                send(stock, topic, 0, 4_000);
+            }
+            slave.start(Server.Kind.GANTRY);
+            contents.extend(master);
+            // A master of 4.9 does not say how far its slaves are.
+            Await.until("the slave has the log", PATIENCE, () -> end(master) > 0 && end(master) == end(slave), slave::output);
+            sameBytes(master, slave, 0, end(master));
+            awaitTables(contents, slave);
+            master.stop();
+            Await.until("the master has left the route", PATIENCE, () -> {
+                var route = Wire.call(names.namesrvPort, 105, Map.of("topic", topic));
+                return !new String(route.getBody(), UTF_8).contains("127.0.0.1:" + master.brokerPort);
+            }, slave::output);
+            try (var stock = new Stock(slave)) {
+                assertEquals(4_000, consumed(stock, topic, Stock.name("readers"), 4_000).size());
+                contents.checkMessages(stock);
+            }
             slave.stop();
             slave.look("verify");
         }
