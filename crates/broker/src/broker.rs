@@ -27,6 +27,7 @@ use crate::state::cold_limits::ColdLimits;
 use crate::state::conditions::Conditions;
 use crate::state::configuration::Configuration;
 use crate::state::filters::Filters;
+use crate::state::following::Following;
 use crate::state::groups::Groups;
 use crate::state::needs::Needs;
 use crate::state::offsets::Offsets;
@@ -79,6 +80,8 @@ pub struct Broker {
     pub(crate) configuration: Configuration,
     pub(crate) config_files: Arc<ConfigFiles>,
     pub(crate) standing: Standing,
+    /// The master, if this is a slave.
+    pub(crate) following: Following,
     pub(crate) registry: Arc<Registry>,
     pub(crate) routes: Arc<Routes>,
     pub(crate) placement: Placement,
@@ -119,6 +122,12 @@ impl Broker {
     /// Whether clients may have heard of this broker: one name server at least has registered it since its start, or there are none.
     pub fn has_registered(&self) -> bool {
         self.registry.has_registered()
+    }
+
+    /// Waits until the log of this slave, which is empty, is to begin at a file of the master's. Then the broker is to be stopped and its store
+    /// closed, let begin there ([`store::LogCopy::begin_at`]) and opened again.
+    pub async fn begins_at(&self) -> LogOffset {
+        self.following.begins_at().await
     }
 
     /// The identity that is registered at name servers.

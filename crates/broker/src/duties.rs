@@ -32,6 +32,7 @@ use crate::state::cold_limits::ColdLimits;
 use crate::state::conditions::Conditions;
 use crate::state::configuration::Configuration;
 use crate::state::filters::Filters;
+use crate::state::following::Following;
 use crate::state::groups::Groups;
 use crate::state::needs::Needs;
 use crate::state::offsets::{Offsets, after_loss, rows};
@@ -52,7 +53,7 @@ use crate::unreadable::Unreadable;
 use crate::waiting::hold::Hold;
 use crate::write::acknowledgements::acknowledge;
 use crate::write::placement;
-use crate::{housekeeping, retention_floor, tables};
+use crate::{housekeeping, retention_floor, slave, tables};
 
 /// Longer than a batch of delayed messages waits for room in the log.
 const LAST_DELIVERY: Duration = Duration::from_secs(10);
@@ -148,6 +149,7 @@ const ALL: &[Role] = &[Role::Master, Role::ActingMaster, Role::Slave];
 /// What waits is delivered, and clients commit and pop.
 const DELIVERING: &[Role] = &[Role::Master, Role::ActingMaster];
 const MASTER: &[Role] = &[Role::Master];
+const SLAVE: &[Role] = &[Role::Slave];
 
 /// A duty that loads nothing.
 const fn duty(name: &'static str, roles: &'static [Role], ends: Ends, run: fn(Arc<Broker>, Stop) -> Working) -> Duty {
@@ -193,7 +195,7 @@ const DUTIES: &[Duty] = &[
         run: |broker, stop| Box::pin(transaction::ask(broker, stop)),
     },
     duty("requests beside", ALL, Ends::WithRequests, |broker, stop| Box::pin(beside::serve(broker, stop))),
-    duty("offsets", DELIVERING, Ends::Last, |broker, stop| Box::pin(housekeeping::keep_offsets(broker, stop))),
+    duty("offsets", ALL, Ends::Last, |broker, stop| Box::pin(housekeeping::keep_offsets(broker, stop))),
     duty("throughput", ALL, Ends::Last, |broker, stop| Box::pin(housekeeping::watch_throughput(broker, stop))),
     duty("housekeeping", ALL, Ends::Last, |broker, stop| Box::pin(housekeeping::keep_house(broker, stop))),
     duty("configuration files", ALL, Ends::Last, |broker, stop| Box::pin(housekeeping::keep_files(broker, stop))),
@@ -201,6 +203,8 @@ const DUTIES: &[Duty] = &[
     duty("events of lite topics", DELIVERING, Ends::Last, |broker, stop| Box::pin(lite::dispatch(broker, stop))),
     duty("mappings of static topics", MASTER, Ends::Last, |broker, stop| Box::pin(clean::keep(broker, stop))),
     duty("placement of topics", MASTER, Ends::Last, |broker, stop| Box::pin(placement::run(broker, stop))),
+    duty("copy of the log", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::follow(broker, stop))),
+    duty("tables of the master", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::keep_tables(broker, stop))),
     duty("registration", ALL, Ends::WithRegistration, |broker, stop| Box::pin(register::keep_registered(broker, stop))),
 ];
 
@@ -209,7 +213,7 @@ impl Broker {
     /// running runtime.
     pub async fn start(start: Start) -> Result<Arc<Broker>, StartError> {
         let broker = Broker::load(start)?;
-        after_loss::cut(&broker.store, &broker.topics, &broker.offsets, &broker.pops);
+        after_loss::cut(broker.standing, &broker.store, &broker.topics, &broker.offsets, &broker.pops);
         let registry = Arc::clone(&broker.registry);
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
         broker.begin_duties().await?;
@@ -250,7 +254,7 @@ impl Broker {
     pub async fn write_configuration(start: Start) -> Result<(), StartError> {
         let broker = Broker::load(start)?;
         // What lies behind the end of its queue now, a broker that takes over would believe.
-        after_loss::cut(&broker.store, &broker.topics, &broker.offsets, &broker.pops);
+        after_loss::cut(broker.standing, &broker.store, &broker.topics, &broker.offsets, &broker.pops);
         rows::put(&broker.store, &broker.offsets);
         broker.store.journal().written().reached(broker.store.journal().position()).await;
         broker.config_files.export(&broker, When::Changed).await?;
@@ -308,6 +312,7 @@ impl Broker {
             forward: Arc::new(Forward::new(Arc::clone(&registry), clock.clone())),
             commits: Arc::default(),
             standing: Standing::of(&settings),
+            following: Following::new(&settings),
             registry,
             routes: Arc::default(),
             placement: Placement::default(),
@@ -369,7 +374,11 @@ impl Broker {
     /// them; all else is done then, too.
     pub async fn stop(&self) -> Result<(), ConfigFilesError> {
         self.end_duties().await;
-        match tokio::time::timeout(LAST_DELIVERY, pop::hand_over(self)).await {
+        let handed_over = async {
+            // It would append to a copy.
+            if self.standing.is_slave() { Ok(()) } else { pop::hand_over(self).await }
+        };
+        match tokio::time::timeout(LAST_DELIVERY, handed_over).await {
             Ok(Ok(())) => {}
             Ok(Err(refusal)) => {
                 tracing::warn!(remark = refusal.remark, "leases are not handed over; the journal holds them")
@@ -418,11 +427,13 @@ mod tests {
     #[test]
     fn a_slave_delivers_nothing_and_an_acting_master_delivers_what_waits() {
         let of = |role| DUTIES.iter().filter(move |duty| duty.roles.contains(&role)).map(|duty| duty.name);
-        assert_eq!(of(Role::Master).count(), DUTIES.len());
+        let of_a_slave: Vec<&str> =
+            of(Role::Slave).filter(|name| !of(Role::Master).any(|other| other == *name)).collect();
+        assert_eq!(of_a_slave, ["copy of the log", "tables of the master"]);
+        assert_eq!(of(Role::Master).count() + of_a_slave.len(), DUTIES.len());
         let more: Vec<&str> =
             of(Role::ActingMaster).filter(|name| !of(Role::Slave).any(|other| other == *name)).collect();
-        let delivering =
-            ["delayed delivery", "timer messages", "leases", "transactions", "offsets", "events of lite topics"];
+        let delivering = ["delayed delivery", "timer messages", "leases", "transactions", "events of lite topics"];
         assert_eq!(more, delivering);
     }
 }

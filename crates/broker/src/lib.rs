@@ -39,6 +39,7 @@ mod schedule;
 mod sends;
 mod serve;
 mod session;
+mod slave;
 #[cfg(test)]
 mod started;
 mod state;

@@ -34,7 +34,7 @@ impl Broker {
                 append::append(self, session, out).await;
             }
             let code = RequestCode::from_i32(request.header.code);
-            if let Some(Err(refusal)) = code.map(|code| self.standing.check(code)) {
+            if let Some(Err(refusal)) = code.map(|code| self.standing.check(code, || self.reads_as_slave())) {
                 if request.header.is_oneway() {
                     self.oneway_refusals.note(&refusal, self.clock.now().0);
                 }
@@ -77,6 +77,11 @@ impl Broker {
         if !session.sends.is_empty() {
             append::append(self, session, out).await;
         }
+    }
+
+    /// Whether a slave answers pulls.
+    fn reads_as_slave(&self) -> bool {
+        self.settings.load().slave_read_enable
     }
 
     /// The end of a burst, or of work that somebody has left for the connection: what lies in its inbox, and the replies that were kept back.
@@ -307,7 +312,7 @@ impl Broker {
             }
             RequestCode::GET_BROKER_EPOCH_CACHE => Err(admin::replicas::epochs()),
             RequestCode::NOTIFY_BROKER_ROLE_CHANGED => admin::replicas::role_changed(request, out),
-            RequestCode::GET_BROKER_HA_STATUS => admin::replicas::status(&self.standing, &self.store, request, out),
+            RequestCode::GET_BROKER_HA_STATUS => admin::replicas::status(self, request, out),
             RequestCode::RESET_MASTER_FLUSH_OFFSET => admin::replicas::reset_flushed(request, out),
             RequestCode::UPDATE_BROKER_CONFIG => admin::configuration::update(self, session, request, out),
             RequestCode::GET_BROKER_CONFIG => admin::configuration::all(&self.configuration, request, out),

@@ -203,19 +203,36 @@ fn warn(settings: &mut Settings, name: &str, says: String) {
 }
 
 fn role_of_broker(settings: &mut Settings) -> Vec<ConfigError> {
-    let replication = "a slave needs replication, which this version does not have; only masters can be started";
     let mut refused = Vec::new();
     let role = settings.text("brokerRole");
+    let number = |name| crate::key::parse_number(&settings.text(name), true);
+    let (id, copies) = (number("brokerId").unwrap_or(0), number("inSyncReplicas").unwrap_or(1));
     if role.eq_ignore_ascii_case("SLAVE") {
-        refused.push(settings.refused("brokerRole", replication));
+        if id <= 0 {
+            let why = "a slave has a brokerId above 0, the master has 0: set brokerId=1, or the next one that is free";
+            refused.push(settings.refused("brokerRole", why));
+        }
+        if copies > 1 {
+            warn(settings, "inSyncReplicas", "no effect: a slave acknowledges no send".to_owned());
+        }
+        return refused;
     }
-    if settings.text("brokerId") != "0" {
-        refused.push(settings.refused("brokerId", replication));
+    if id != 0 {
+        let why = "a master has brokerId=0: remove the line, or set brokerRole=SLAVE if this is to be a copy";
+        refused.push(settings.refused("brokerId", why));
+    }
+    for name in OF_A_SLAVE {
+        let key = keys::find(settings.role(), name);
+        let is_default = |value: &str| {
+            key.is_some_and(|key| matches!(key.default, Default::Value(default) if key.kind.same(value, default)))
+        };
+        if settings.given(name).is_some_and(|value| !is_default(value)) {
+            warn(settings, name, "no effect: only a slave (brokerRole=SLAVE) reads it".to_owned());
+        }
     }
     // More copies than there are would have every send fail, in Apache too; there it is found out by the first producer.
-    let copies = crate::key::parse_number(&settings.text("inSyncReplicas"), true).unwrap_or(1);
     if copies > 1 {
-        let why = "an acknowledgement would wait for copies that nobody makes: this version has no replication";
+        let why = "an acknowledgement would wait for copies that nobody makes: this version has no slaves";
         refused.push(settings.refused("inSyncReplicas", why));
     }
     if role.eq_ignore_ascii_case("SYNC_MASTER") {
@@ -224,6 +241,10 @@ fn role_of_broker(settings: &mut Settings) -> Vec<ConfigError> {
     }
     refused
 }
+
+/// What a master does not read.
+const OF_A_SLAVE: [&str; 5] =
+    ["haMasterAddress", "haSendHeartbeatInterval", "haHousekeepingInterval", "syncFromLastFile", "slaveReadEnable"];
 
 /// A consume queue entry has 20 bytes, and a file holds whole ones.
 pub(crate) const QUEUE_ENTRY_BYTES: i64 = 20;

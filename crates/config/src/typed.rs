@@ -148,12 +148,14 @@ words! {
 }
 
 words! {
-    /// What a broker is in its group. A slave is refused before anybody sees this.
+    /// What a broker is in its group.
     BrokerRole {
         /// Replicas follow when they can.
         AsyncMaster = "ASYNC_MASTER",
         /// An acknowledgement waits for `inSyncReplicas` copies.
         SyncMaster = "SYNC_MASTER",
+        /// It copies what its master has.
+        Slave = "SLAVE",
     }
 }
 
@@ -233,6 +235,18 @@ settings! {
         listen_port: u16 = "listenPort";
         /// Told to the name server as `haServerAddr`.
         ha_listen_port: u16 = "haListenPort";
+        /// Master, or a slave that follows one.
+        broker_role: BrokerRole = "brokerRole";
+        /// Where a slave finds its master's log, if not where the name servers say.
+        ha_master_address: Option<String> = "haMasterAddress";
+        /// A slave that has reported nothing for so many ms repeats its last report.
+        ha_send_heartbeat_interval: u64 = "haSendHeartbeatInterval";
+        /// A master that has sent nothing for so many ms is gone.
+        ha_housekeeping_interval: u64 = "haHousekeepingInterval";
+        /// Does a slave with an empty log copy the last file only?
+        sync_from_last_file: bool = "syncFromLastFile";
+        /// Does a slave answer pulls?
+        slave_read_enable: bool = "slaveReadEnable";
         /// Where to register.
         namesrv_addr: Vec<String> = "namesrvAddr";
         /// Read 4, write 2: laid over the permission of every topic at registration.

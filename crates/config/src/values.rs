@@ -8,11 +8,12 @@ use protocol::delay::DelayLevels;
 type Objection = fn(&str) -> Option<String>;
 
 /// The keys that look closer at their values than their kind does.
-const CLOSER: [(&str, Objection); 8] = [
+const CLOSER: [(&str, Objection); 9] = [
     ("brokerIP1", host),
     ("brokerIP2", host),
     ("metricsPromExporterHost", host),
     ("bindAddress", address),
+    ("haMasterAddress", name_servers),
     ("namesrvAddr", name_servers),
     ("messageDelayLevel", delay_levels),
     ("mappedFileSizeCommitLog", file_of_log),

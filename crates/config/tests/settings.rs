@@ -156,6 +156,25 @@ fn what_cannot_be_served_stops_the_start_with_its_name_and_place() {
 }
 
 #[test]
+fn a_slave_has_an_id_above_0_and_keys_that_a_master_does_not_read() {
+    let twin = "haMasterAddress=m:10912\nslaveReadEnable=true\ninSyncReplicas=2\nsyncFromLastFile=false\n";
+    let slave = load(&format!("brokerRole=SLAVE\nbrokerId=1\n{twin}"));
+    let named: Vec<&str> = slave.findings().iter().map(|finding| finding.key.as_str()).collect();
+    assert_eq!(named, ["inSyncReplicas"]);
+    let settings = slave.broker().unwrap();
+    assert_eq!((settings.broker_role, settings.broker_id), (BrokerRole::Slave, 1));
+    assert_eq!((settings.ha_master_address.as_deref(), settings.slave_read_enable), (Some("m:10912"), true));
+    let master = load("haMasterAddress=m:10912\nslaveReadEnable=true\nsyncFromLastFile=false\n");
+    for key in ["haMasterAddress", "slaveReadEnable"] {
+        assert!(about(&master, key).says.contains("only a slave"));
+    }
+    assert_eq!(master.findings().len(), 2, "{:?}", master.findings());
+    assert!(refusal("brokerId=0\nbrokerRole=SLAVE\n").contains("set brokerId=1"));
+    assert!(refusal("brokerRole=SLAVE\nbrokerId=1\nhaMasterAddress=m\n").contains("haMasterAddress=m"));
+    assert!(refusal("enableSlaveActingMaster=true\n").contains("not part of this version"));
+}
+
+#[test]
 fn the_file_of_a_broker_with_rocksdb_is_taken_as_it_is() {
     // What such a broker left is refused by the store, which knows whether there is any.
     let settings = load("storeType=defaultRocksDB\nconfigManagerVersion=v2\n");

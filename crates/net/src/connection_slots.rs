@@ -46,7 +46,7 @@ struct SlotTable {
 
 /// Why there is no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoPlace {
+pub enum NoPlace {
     /// All are taken, and nobody can be sent away.
     Full,
     /// The address has as many as it may have.
@@ -87,7 +87,7 @@ impl ConnectionSlots {
     }
 
     /// Takes one for a newcomer, until what is returned is dropped. Where all are taken, the oldest that has said nothing is told to go.
-    pub(crate) fn take(self: &Arc<Self>, newcomer: &Arc<Newcomer>) -> Result<ConnectionSlot, NoPlace> {
+    pub fn take(self: &Arc<Self>, newcomer: &Arc<Newcomer>) -> Result<ConnectionSlot, NoPlace> {
         let mut oldest = None;
         {
             let mut state = self.state.lock();
@@ -122,7 +122,7 @@ impl ConnectionSlots {
 
 /// A place that is taken.
 #[derive(Debug)]
-pub(crate) struct ConnectionSlot {
+pub struct ConnectionSlot {
     places: Arc<ConnectionSlots>,
     number: u64,
     address: IpAddr,
@@ -132,7 +132,7 @@ pub(crate) struct ConnectionSlot {
 
 impl ConnectionSlot {
     /// Its connection has said something, and is nobody's to send away any more.
-    pub(crate) fn has_spoken(&self) {
+    pub fn has_spoken(&self) {
         self.places.state.lock().new.remove(&self.number);
     }
 }
@@ -157,7 +157,7 @@ impl Drop for ConnectionSlot {
 
 /// A connection that has said nothing yet, and what it is told.
 #[derive(Debug)]
-pub(crate) struct Newcomer {
+pub struct Newcomer {
     number: u64,
     address: IpAddr,
     /// Guards itself only.
@@ -171,7 +171,8 @@ struct Told {
 }
 
 impl Newcomer {
-    pub(crate) fn new(address: IpAddr) -> Arc<Newcomer> {
+    /// From this address.
+    pub fn new(address: IpAddr) -> Arc<Newcomer> {
         Arc::new(Newcomer { number: NEXT.fetch_add(1, Ordering::Relaxed), address, told: Mutex::default() })
     }
 
@@ -187,7 +188,7 @@ impl Newcomer {
     }
 
     /// For its task: ready when it is to make way.
-    pub(crate) fn poll_told(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_told(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut told = self.told.lock();
         if told.to_go {
             return Poll::Ready(());

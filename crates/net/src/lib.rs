@@ -25,7 +25,7 @@ pub use bounds::{Budget, Held, KeptBack};
 pub use call::{CallError, OwnedFields, Response};
 pub use client::{Call, Client, ClientOptions, Inbound, RefuseInbound};
 pub use connection::{Begun, Connection, Debt, LaidAside, ListenerTag, RepliesAreMany};
-pub use connection_slots::{ConnectionSlots, PlaceFigures};
+pub use connection_slots::{ConnectionSlot, ConnectionSlots, Newcomer, NoPlace, PlaceFigures};
 #[doc(hidden)]
 pub use detached::{Detached, over};
 pub use listener::{Listener, ListenerOptions, Port};

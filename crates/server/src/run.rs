@@ -15,7 +15,8 @@ use config::{Settings, StoreSettings};
 use env::{Clock, Random, say};
 use names::Names;
 use net::{Budget, ConnectionSlots, Listener, ListenerOptions, ListenerTag, Port, Service};
-use store::{Store, StoreEnv, StoreError};
+use protocol::LogOffset;
+use store::{LogCopy, Store, StoreEnv, StoreError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -55,34 +56,18 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
         true => Some(ports::for_names(bind, order.names_port.0, &order.names_port.1)?),
         false => None,
     };
-    let broker_ports = match role.has_broker() {
-        true => {
-            let from = settings::listen_port(&order.settings);
-            Some(ports::for_broker(bind, order.settings.net()?.listen_port, &from)?)
-        }
+    let ports = match role.has_broker() {
+        true => Some(BrokerPorts::bind(&order, order.settings.net()?.listen_port).await?),
         false => None,
     };
-    let metrics = if role.has_broker() { metrics::prepare(&order.settings).await? } else { None };
 
     let mut names = match names_port {
         Some(port) => Some(RunningNames::start(&order, port, &shared)?),
         None => None,
     };
-    let mut broker = match broker_ports {
-        Some((main, vip)) => {
-            let ports = BrokerPorts { main, vip, metrics };
-            Some(
-                RunningBroker::start(
-                    &order,
-                    ports,
-                    names.as_ref().map(|names| names.at),
-                    &shared,
-                    &memory,
-                    descriptors,
-                )
-                .await?,
-            )
-        }
+    let own_names = names.as_ref().map(|names| names.at);
+    let mut broker = match ports {
+        Some(ports) => Some(RunningBroker::start(&order, ports, own_names, &shared, &memory, descriptors).await?),
         None => None,
     };
 
@@ -92,14 +77,21 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
     notify::tell("READY=1");
 
     // A port that nobody serves any more looks like a broker that hangs: better to end, and be started again.
-    let bug = tokio::select! {
-        why = stop.next() => {
-            info!(signal = why, "stopping");
-            None
-        }
-        bug = bug_in(names.as_mut(), broker.as_mut()) => {
-            error!(bug, "stopping");
-            Some(bug)
+    let bug = loop {
+        let slave = broker.as_ref().map(|running| Arc::clone(&running.broker));
+        let at = tokio::select! {
+            why = stop.next() => {
+                info!(signal = why, "stopping");
+                break None;
+            }
+            bug = bug_in(names.as_mut(), broker.as_mut()) => {
+                error!(bug, "stopping");
+                break Some(bug);
+            }
+            at = begins_at(slave) => at,
+        };
+        if let Some(running) = broker.take() {
+            broker = Some(running.begin_at(&order, at, own_names, &shared, &memory, descriptors).await?);
         }
     };
     notify::tell("STOPPING=1");
@@ -144,6 +136,14 @@ async fn bug_in(names: Option<&mut RunningNames>, broker: Option<&mut RunningBro
     tokio::select! {
         bug = in_names => bug,
         bug = in_broker => bug,
+    }
+}
+
+/// Waits until the log of a slave is to begin elsewhere.
+async fn begins_at(broker: Option<Arc<Broker>>) -> LogOffset {
+    match broker {
+        Some(broker) => broker.begins_at().await,
+        None => pending().await,
     }
 }
 
@@ -284,12 +284,21 @@ struct BrokerPorts {
     metrics: Option<Exporter>,
 }
 
+impl BrokerPorts {
+    async fn bind(order: &Order, port: u16) -> anyhow::Result<BrokerPorts> {
+        let from = settings::listen_port(&order.settings);
+        let (main, vip) = ports::for_broker(order.settings.net()?.bind_address, port, &from)?;
+        Ok(BrokerPorts { main, vip, metrics: metrics::prepare(&order.settings).await? })
+    }
+}
+
 struct RunningBroker {
     broker: Arc<Broker>,
     store: Arc<Store>,
     ports: Ports,
     metrics: Option<Exporting>,
     advertised: String,
+    port: u16,
     beginning: Beginning,
 }
 
@@ -390,7 +399,7 @@ impl RunningBroker {
                     Ok(ip) => SocketAddr::from((ip, main_port)).to_string(),
                     Err(_) => format!("{host}:{}", main_port),
                 };
-                Ok(RunningBroker { broker, store, ports, metrics, advertised, beginning })
+                Ok(RunningBroker { broker, store, ports, metrics, advertised, port: main_port, beginning })
             }
             Err(error) => {
                 // Nothing was served: leave the store as if nobody had opened it, also if it was not closed before.
@@ -398,6 +407,25 @@ impl RunningBroker {
                 Err(error)
             }
         }
+    }
+
+    /// The same broker, on a store that begins at a file of its master's. It has no message, so nobody misses it meanwhile.
+    async fn begin_at(
+        self,
+        order: &Order,
+        at: LogOffset,
+        own_names: Option<SocketAddr>,
+        shared: &Shared,
+        memory: &Memory,
+        descriptors: Descriptors,
+    ) -> anyhow::Result<RunningBroker> {
+        info!(%at, "the log of this slave begins anew, where that of its master does");
+        let port = self.port;
+        self.stop().await?;
+        let options = settings::store_options(&order.settings.store()?, memory)?;
+        tokio::task::spawn_blocking(move || LogCopy::begin_at(&options, &StoreEnv::real(), at)).await??;
+        let ports = BrokerPorts::bind(order, port).await?;
+        RunningBroker::start(order, ports, own_names, shared, memory, descriptors).await
     }
 
     async fn stop(self) -> anyhow::Result<()> {

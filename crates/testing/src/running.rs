@@ -66,8 +66,6 @@ pub struct Setup {
     pub name_servers: Vec<String>,
     /// Which old files go.
     pub retention: Retention,
-    /// `brokerId`, which a configuration may only say as 0 so far.
-    pub broker_id: i64,
     /// Further settings.
     pub more: &'static [(&'static str, &'static str)],
 }
@@ -89,7 +87,6 @@ impl Default for Setup {
             pool: None,
             name_servers: Vec::new(),
             retention: Retention::default(),
-            broker_id: 0,
             more: &[],
         }
     }
@@ -135,8 +132,7 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         ..Sources::new(Role::Broker, machine)
     })
     .unwrap();
-    let (mut settings, store_settings) = (configuration.broker().unwrap(), configuration.store().unwrap());
-    settings.broker_id = setup.broker_id;
+    let (settings, store_settings) = (configuration.broker().unwrap(), configuration.store().unwrap());
     let (clock, random) = (setup.clock.clone().unwrap_or_else(Clock::real), Random::seeded(1));
     let options = StoreOptions {
         segment_bytes: setup.segment_bytes,
@@ -203,6 +199,11 @@ impl Running {
 
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// To keep beside the broker, not longer than that.
+    pub fn shared_store(&self) -> Arc<Store> {
+        Arc::clone(&self.store)
     }
 
     /// The page for Prometheus.

@@ -22,8 +22,9 @@ const CRATES: &[(&str, &[&str])] = &[
     ("disk", &["env"]),
     ("journal", &["disk"]),
     ("store", &["journal", "disk", "protocol"]),
+    ("replica", &["store", "net"]),
     ("names", &["net", "config"]),
-    ("broker", &["store", "net", "filter", "config"]),
+    ("broker", &["replica", "store", "net", "filter", "config"]),
     ("client", &["net"]),
     ("operator", &["client"]),
     // `env` for its standard output, whose reader may go away.
@@ -92,7 +93,7 @@ const BROKER: &[(&str, &str, &[&str])] = &[
     (
         "operators",
         "requests of operators, and what runs by itself",
-        &["admin", "config_files", "metrics", "housekeeping"],
+        &["admin", "config_files", "metrics", "housekeeping", "slave"],
     ),
     ("serve", "the match on the request code, start and stop, and what the crate shows", &["", "duties", "serve"]),
 ];

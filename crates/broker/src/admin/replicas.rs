@@ -1,4 +1,4 @@
-//! Requests of operators, other replicas and controllers about replication: 905 to 908, 1007, 1008. No replica is connected.
+//! Requests of operators, other replicas and controllers about replication: 905 to 908, 1007, 1008. No slave is connected to us.
 
 use std::net::SocketAddr;
 
@@ -10,29 +10,44 @@ use protocol::request::{
     ExchangeHaInfo, ExchangeHaInfoReply, FieldError, NotifyBrokerRoleChanged, NotifyMinBrokerIdChange,
     ResetMasterFlushOffset,
 };
-use store::Store;
 
 use crate::answer::{body, reply_json, reply_ok};
+use crate::broker::Broker;
 use crate::refusal::Refusal;
-use crate::state::role::Standing;
 
-/// 907: how replication goes. There are no slaves, so all there is to tell is where the log ends.
-pub(crate) fn status(
-    standing: &Standing,
-    store: &Store,
-    request: &Request<'_>,
-    out: &mut Outgoing,
-) -> Result<(), Refusal> {
+/// 907: how replication goes. A slave tells of its master; a master has no slaves, so all there is to tell is where the log ends.
+pub(crate) fn status(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let end = broker.store.end();
+    if broker.standing.is_slave() {
+        let info = HaRuntimeInfo {
+            ha_client_runtime_info: Some(broker.following.status.client_info(&broker.clock, end)),
+            ..HaRuntimeInfo::default()
+        };
+        reply_json(request, out, &info);
+        return Ok(());
+    }
     let info = HaRuntimeInfo {
         // Apache sends the slave's part empty, where others leave it out.
         ha_client_runtime_info: Some(HaClientRuntimeInfo::default()),
         ha_connection_info: Vec::new(),
         in_sync_slave_nums: 0,
-        master: standing.is_master(),
-        master_commit_log_max_offset: store.end().0 as i64,
+        master: broker.standing.is_master(),
+        master_commit_log_max_offset: end.0 as i64,
     };
     reply_json(request, out, &info);
     Ok(())
+}
+
+/// The part of 28 that is about the master of a slave.
+pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
+    let following = &broker.following;
+    let mut figures = vec![("masterConnected", following.is_connected().to_string())];
+    figures.extend(following.master().map(|master| ("masterAddress", master.to_string())));
+    let behind = following.behind_bytes(broker.store.end());
+    figures.extend(behind.map(|bytes| ("masterBehindBytes", bytes.to_string())));
+    figures.extend(following.status.failure().map(|why| ("masterFailure", why)));
+    figures.extend(following.status.why_blocked().map(|why| ("copyBlocked", why)));
+    figures
 }
 
 /// 908: how far the master has flushed, said to a slave. A master has nothing to do with it, and says yes, as in Apache.

@@ -40,6 +40,10 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     // Keys of our own: which program this is, since `brokerVersion` says whose protocol it speaks; and transactions that nobody has ended yet.
     put("gantryVersion", env!("CARGO_PKG_VERSION").to_owned());
     put("openHalfMessages", broker.transactions.open().to_string());
+    put("brokerRole", if broker.standing.is_slave() { "SLAVE" } else { "MASTER" }.to_owned());
+    if broker.standing.is_slave() {
+        super::replicas::figures(broker).into_iter().for_each(|(key, value)| put(key, value));
+    }
     // A figure that the system does not give is left out rather than made up.
     if let Ok(disk) = store.disk_use() {
         let ratio = f64::from(disk.used_percent()) / 100.0;

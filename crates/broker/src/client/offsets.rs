@@ -90,6 +90,12 @@ impl<'a> CommitOrder<'a> {
         match target {
             Some(target) => target.note_at_once(&broker.offsets, &broker.commits, group),
             None if is_forgotten => broker.offsets.forget_queue(group, name, queue_id),
+            None if broker.standing.is_slave() => {
+                // Its reader may have seen more at the master. If this becomes a master, other messages get those places.
+                let queue = u32::try_from(queue_id).ok().and_then(|id| broker.store.existing_queue(name, id));
+                let end = queue.map_or(0, |queue| queue.max_offset() as i64);
+                broker.offsets.commit_by(&client, group, name, queue_id, offset.min(end));
+            }
             None => broker.offsets.commit_by(&client, group, name, queue_id, offset),
         }
         Ok(Eventual::Now(Committed::Noted))

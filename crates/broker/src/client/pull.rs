@@ -240,7 +240,8 @@ impl<'a> PullOrder<'a> {
             tracing::info!(%group, topic, queue_id, asked = order.offset, to, "a pull is told where its group goes on");
             let (min, max) = order.bounds();
             let read = Read::nothing(ReadStatus::OffsetReset, to, min, max);
-            let outcome = PullOutcome::without_messages(&order, &read, ResponseCode::PullOffsetMoved, OFFSET_RESET);
+            let outcome =
+                PullOutcome::without_messages(broker, &order, &read, ResponseCode::PullOffsetMoved, OFFSET_RESET);
             return Ok(Begun::Here(Step::Answered(Ok(outcome))));
         }
         let patience = Patience::Fresh(self.wait_ms.map_or(Duration::ZERO, |wait_ms| {

@@ -21,7 +21,7 @@ use protocol::body::{BrokerData, DataVersion, KvTable, RegisterBrokerBody, Topic
 use protocol::code::{ResponseCode, request};
 use protocol::compression::CompressionError;
 use protocol::fastjson::{self, JsonError};
-use protocol::request::{GetRouteInfo, RegisterBroker, UnregisterBroker};
+use protocol::request::{FieldError, GetRouteInfo, RegisterBroker, RegisterBrokerReply, UnregisterBroker};
 use protocol::sys_flag::perm;
 use tokio::task::JoinSet;
 
@@ -37,6 +37,8 @@ const PAUSE_FIRST: Duration = Duration::from_millis(100);
 /// How often we register even when nothing changes: the setting, kept within these bounds as Apache keeps it.
 const PERIOD_MIN_MS: u64 = 10_000;
 const PERIOD_MAX_MS: u64 = 60_000;
+/// The same for a slave without its master.
+const PERIOD_LOST: Duration = Duration::from_secs(3);
 /// A larger body is compressed whatever the setting says: a frame holds 16 MiB.
 const PLAIN_BYTES_MAX: usize = 4 << 20;
 /// How long a name server has to let us go.
@@ -64,6 +66,8 @@ enum RegisterError {
     Body(#[from] CompressionError),
     #[error("the order topics in its answer are not readable: {0}")]
     Answer(#[from] JsonError),
+    #[error("where the master is cannot be read in its answer: {0}")]
+    Fields(#[from] FieldError),
 }
 
 impl RegisterError {
@@ -77,7 +81,8 @@ impl RegisterError {
             RegisterError::Call(CallError::Tls(_) | CallError::Timeout { .. } | CallError::Busy { .. })
             | RegisterError::Refused { .. }
             | RegisterError::Body(_)
-            | RegisterError::Answer(_) => pause.min(period),
+            | RegisterError::Answer(_)
+            | RegisterError::Fields(_) => pause.min(period),
         }
     }
 }
@@ -130,6 +135,9 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: Stop) {
         let settings = broker.settings.load();
         let period = Duration::from_millis(settings.register_name_server_period.clamp(PERIOD_MIN_MS, PERIOD_MAX_MS));
         drop(settings);
+        // A slave hears of its master in the answer.
+        let is_lost = broker.standing.is_slave() && !broker.following.is_connected();
+        let period = if is_lost { PERIOD_LOST } else { period };
         let registered = tokio::select! {
             biased;
             () = stop.asked() => return,
@@ -345,6 +353,11 @@ async fn register(broker: &Arc<Broker>, address: &str, owed: Owed) -> Result<Reg
         let answer = call.response().await?;
         if answer.code != ResponseCode::Success as i32 {
             return Err(RegisterError::Refused { code: answer.code, remark: answer.remark.unwrap_or_default() });
+        }
+        if broker.standing.is_slave() {
+            let RegisterBrokerReply { ha_server_addr, master_addr } =
+                RegisterBrokerReply::decode(&answer.fields.as_fields())?;
+            broker.following.learnt(master_addr.unwrap_or_default(), ha_server_addr);
         }
         if !answer.body.is_empty() {
             registered.order_topics = Some(fastjson::from_slice(&answer.body)?);

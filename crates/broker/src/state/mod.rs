@@ -7,6 +7,7 @@ pub(crate) mod conditions;
 pub(crate) mod configuration;
 pub(crate) mod falls;
 pub(crate) mod filters;
+pub(crate) mod following;
 pub(crate) mod groups;
 pub(crate) mod message_filter;
 pub(crate) mod needs;

@@ -1,6 +1,6 @@
 //! Which part a broker plays among the brokers of its name. It is asked for where something depends on it.
 
-use config::BrokerSettings;
+use config::{BrokerRole, BrokerSettings};
 use protocol::body::MASTER_ID;
 use protocol::code::{Family, RequestCode, ResponseCode};
 
@@ -28,8 +28,10 @@ pub(crate) struct Standing {
 impl Standing {
     /// As the settings say.
     pub(crate) fn of(settings: &BrokerSettings) -> Standing {
-        let role = if settings.broker_id == MASTER_ID { Role::Master } else { Role::Slave };
-        Standing { role, broker_id: settings.broker_id }
+        match settings.broker_role {
+            BrokerRole::AsyncMaster | BrokerRole::SyncMaster => Standing { role: Role::Master, broker_id: MASTER_ID },
+            BrokerRole::Slave => Standing { role: Role::Slave, broker_id: settings.broker_id },
+        }
     }
 
     /// Whether messages are sent to this broker.
@@ -37,10 +39,26 @@ impl Standing {
         self.role == Role::Master
     }
 
-    /// Refuses what only a master carries out, if this broker is none.
+    /// Whether this broker's log is a copy, which nobody else appends to.
+    pub(crate) fn is_slave(self) -> bool {
+        self.role == Role::Slave
+    }
+
+    /// Refuses what only a master carries out, if this broker is none, and pulls of a slave that does not answer them. `reads`: whether it does
+    /// (`slaveReadEnable`).
     #[inline]
-    pub(crate) fn check(self, code: RequestCode) -> Result<(), Refusal> {
-        if self.is_master() || !code.row().is_master_only { Ok(()) } else { Err(refused(self.role, code)) }
+    pub(crate) fn check(self, code: RequestCode, reads: impl FnOnce() -> bool) -> Result<(), Refusal> {
+        if self.is_master() { Ok(()) } else { self.check_as_slave(code, reads()) }
+    }
+
+    fn check_as_slave(self, code: RequestCode, reads: bool) -> Result<(), Refusal> {
+        let row = code.row();
+        let may = match row.family {
+            Family::Pull => reads,
+            // While its master is gone, consumers that read from a slave commit there.
+            _ => !row.is_master_only || code == RequestCode::UPDATE_CONSUMER_OFFSET,
+        };
+        if may { Ok(()) } else { Err(refused(self.role, code)) }
     }
 }
 
@@ -54,7 +72,7 @@ fn refused(role: Role, code: RequestCode) -> Refusal {
     if code == RequestCode::RECALL_MESSAGE {
         return Refusal::new(ResponseCode::SlaveNotAvailable, "recall failed, broker service not available");
     }
-    if family == Family::Send && role == Role::Slave {
+    if matches!(family, Family::Send | Family::Pull) && role == Role::Slave {
         let remark = "[REJECTREQUEST]system busy, start flow control for a while";
         return Refusal::new(ResponseCode::SystemBusy, remark);
     }
@@ -64,4 +82,41 @@ fn refused(role: Role, code: RequestCode) -> Refusal {
         return Refusal::new(ResponseCode::SystemError, remark);
     }
     Refusal::new(ResponseCode::ServiceNotAvailable, format!("{NOT_AVAILABLE} This broker is no master"))
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::code::REQUESTS;
+
+    use super::*;
+
+    const SLAVE: Standing = Standing { role: Role::Slave, broker_id: 1 };
+
+    #[test]
+    fn a_slave_refuses_what_changes_something_with_the_codes_of_apache() {
+        let code = |code: RequestCode| SLAVE.check(code, || false).err().map(|refusal| refusal.code);
+        for send in [RequestCode::SEND_MESSAGE, RequestCode::SEND_MESSAGE_V2, RequestCode::SEND_BATCH_MESSAGE] {
+            assert_eq!(code(send), Some(ResponseCode::SystemBusy));
+        }
+        assert_eq!(code(RequestCode::CONSUMER_SEND_MSG_BACK), Some(ResponseCode::SystemBusy));
+        assert_eq!(code(RequestCode::END_TRANSACTION), Some(ResponseCode::SlaveNotAvailable));
+        assert_eq!(code(RequestCode::RECALL_MESSAGE), Some(ResponseCode::SlaveNotAvailable));
+        assert_eq!(code(RequestCode::UPDATE_AND_CREATE_TOPIC), Some(ResponseCode::SystemError));
+        assert_eq!(code(RequestCode::INVOKE_BROKER_TO_RESET_OFFSET), Some(ResponseCode::SystemError));
+        assert_eq!(code(RequestCode::POP_MESSAGE), Some(ResponseCode::ServiceNotAvailable));
+        for read in [RequestCode::UPDATE_CONSUMER_OFFSET, RequestCode::QUERY_CONSUMER_OFFSET, RequestCode::HEART_BEAT] {
+            assert_eq!(code(read), None);
+        }
+    }
+
+    #[test]
+    fn a_slave_answers_pulls_if_it_is_set_to_and_a_master_carries_out_all() {
+        for pull in [RequestCode::PULL_MESSAGE, RequestCode::LITE_PULL_MESSAGE] {
+            assert_eq!(SLAVE.check(pull, || false).err().map(|refusal| refusal.code), Some(ResponseCode::SystemBusy));
+            assert!(SLAVE.check(pull, || true).is_ok());
+        }
+        let master = Standing { role: Role::Master, broker_id: MASTER_ID };
+        let codes = REQUESTS.iter().filter_map(|row| RequestCode::from_i32(row.number));
+        assert_eq!(codes.filter(|code| master.check(*code, || false).is_err()).count(), 0);
+    }
 }

@@ -602,7 +602,7 @@ impl Table for Topics {
 
 /// A topic as Apache makes them when nobody says more.
 /// Whether the queues of a topic index records that may be batches. It is so from its creation on.
-fn has_batch_queues(config: &TopicConfig) -> bool {
+pub(crate) fn has_batch_queues(config: &TopicConfig) -> bool {
     config.attributes.get("queue.type").is_some_and(|kind| kind == "BatchCQ")
 }
 

@@ -75,6 +75,22 @@ pub(super) struct Agenda {
     caught_up: i64,
 }
 
+fn slot_of(precision: i64, time: i64) -> i64 {
+    time - time.rem_euclid(precision)
+}
+
+/// The slot for a message that is due behind the slot `out`, and whether it is stored once more then.
+pub(super) fn slot(precision: i64, window: i64, now: i64, out: i64) -> (i64, bool) {
+    let now = slot_of(precision, now);
+    let ahead = out.saturating_sub(now);
+    if ahead < window {
+        return (slot_of(precision, out), false);
+    }
+    // As in Apache: what would be left over for a short last wait is split in two.
+    let step = if ahead - window < window / 3 { window / 2 } else { window };
+    (slot_of(precision, now + step), true)
+}
+
 impl Agenda {
     /// `read` is the first slot that is not done with.
     pub fn new(precision: i64, window: i64, read: i64, loaded_max: usize) -> Agenda {
@@ -93,7 +109,7 @@ impl Agenda {
 
     /// The slot that a time lies in.
     fn slot_of(&self, time: i64) -> i64 {
-        time - time.rem_euclid(self.precision)
+        slot_of(self.precision, time)
     }
 
     /// The first slot that is not done with.
@@ -108,14 +124,8 @@ impl Agenda {
 
     /// The slot for a message that is due behind the slot `out`. One whose slot is done with goes to the first that is not.
     pub fn place(&self, now: i64, out: i64) -> AgendaPlace {
-        let now = self.slot_of(now);
-        let ahead = out.saturating_sub(now);
-        if ahead < self.window {
-            return AgendaPlace { slot: self.slot_of(out).max(self.read), is_rolled: false };
-        }
-        // As in Apache: what would be left over for a short last wait is split in two.
-        let step = if ahead - self.window < self.window / 3 { self.window / 2 } else { self.window };
-        AgendaPlace { slot: self.slot_of(now + step).max(self.read), is_rolled: true }
+        let (slot, is_rolled) = slot(self.precision, self.window, now, out);
+        AgendaPlace { slot: slot.max(self.read), is_rolled }
     }
 
     /// A message was written to the files; it is kept if its slot is in memory.

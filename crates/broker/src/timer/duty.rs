@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 
 use super::agenda::{Agenda, AgendaEntry, Step, TimerAction};
 use super::state::aside::Aside;
+use super::state::master::DoneByMaster;
 use super::state::{SCAN_FROM, Timers, deletes, due_ms, out_ms};
 use crate::broker::Broker;
 use crate::state::needs::Needs;
@@ -83,6 +84,8 @@ struct Task {
     goal: Option<(i64, u64)>,
     /// The slot that was read last in the files, or is the next to be.
     next_slot: Option<i64>,
+    /// What the master had done that this broker has followed, if it has.
+    done_before: DoneByMaster,
     /// What was taken back, by slot.
     taken_back: BTreeMap<i64, HashSet<Box<str>>>,
     /// What the device did not give.
@@ -150,6 +153,7 @@ pub(crate) async fn deliver(broker: Arc<Broker>, stop: Stop) {
         next: loaded.next,
         goal: None,
         next_slot,
+        done_before: DoneByMaster::of(&timers, &marks),
         taken_back: BTreeMap::new(),
         aside: Aside::default(),
         rows_put: 0,
@@ -453,6 +457,7 @@ impl Task {
             match fetch::record(&store, unit.at).await {
                 Ok(RecordAt::Record(slice)) => {
                     if let Some(view) = view_of(&slice)
+                        && !self.done_before.has(offset, &view)
                         && let Some(unit) = self.unit_of(&view, unit, now)
                     {
                         let topic = view.property(name::REAL_TOPIC).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! The timer messages that wait: their files, counts, and what a start finds of them.
 
 pub(super) mod aside;
+pub(super) mod master;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

@@ -4,9 +4,11 @@ use protocol::code::request;
 
 use crate::support::*;
 
+const SLAVE: &[(&str, &str)] = &[("brokerRole", "SLAVE"), ("brokerId", "1"), ("slaveReadEnable", "true")];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slave_refuses_what_only_a_master_does_and_serves_the_rest() {
-    let running = start(Setup { broker_id: 1, ..Setup::default() }).await;
+    let running = start(Setup { more: SLAVE, ..Setup::default() }).await;
     let busy = "[REJECTREQUEST]system busy, start flow control for a while";
     let modify = "Can't modify topic or subscription group from slave broker, please execute it from master broker.";
     let not_available = "service not available now. It may be caused by one of the following reasons: the broker's disk is full, \

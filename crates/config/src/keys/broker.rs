@@ -14,7 +14,7 @@ table! {
 
     used                     "brokerName"                             TEXT         ~ "the host's name" "broker (master/slave set) name";
     used                     "brokerClusterName"                      TEXT         = "DefaultCluster" "cluster name";
-    used                     "brokerId"                               LONG         = "0"      "0: a master; anything else is refused, as there is no replication";
+    used                     "brokerId"                               LONG         = "0"      "0: a master; a slave (brokerRole=SLAVE) has another one";
     refused(CONTAINER)       "isBrokerContainer"                      BOOL         = "false"  "process is a container (internal)";
     refused(CONTAINER)       "isInBrokerContainer"                    BOOL         = "false"  "set by start-up mode, not by hand";
     refused(CONTAINER)       "inBrokerContainer"                      BOOL         = "false"  "the same, as a file sets it";
@@ -78,7 +78,7 @@ table! {
     used                     "regionId"                               TEXT         = "DefaultRegion" "MSG_REGION value";
     live                     "registerBrokerTimeoutMills"             SPAN         = "24000"  "namesrv register timeout";
     off(REPLICAS)            "sendHeartbeatTimeoutMillis"             INT          = "1000"   "namesrv heartbeat timeout";
-    off(REPLICAS)            "slaveReadEnable"                        BOOL         = "false"  "let responses suggest slaves for reads";
+    live                     "slaveReadEnable"                        BOOL         = "false"  "a slave answers pulls";
     not_needed(COLD_READS)   "disableConsumeIfConsumerReadSlowly"     BOOL         = "false"  "block groups far behind";
     not_needed(COLD_READS)   "consumerFallbehindThreshold"            LONG         = "17179869184" "bytes behind for the above";
     not_needed(FAST_FAILURE) "brokerFastFailureEnable"                BOOL         = "true"   "expire queued requests early";
@@ -168,7 +168,7 @@ table! {
     accepted(STATS)          "autoDeleteUnusedStats"                  BOOL         = "true"   "drop stats of deleted topics";
     accepted(LOGGING)        "isolateLogEnable"                       BOOL         = "false"  "log dir per broker";
     off(REPLICAS)            "forwardTimeout"                         LONG         = "3000"   "forward-to-master timeout";
-    off(REPLICAS)            "enableSlaveActingMaster"                BOOL         = "false"  "min-id slave takes limited master duties";
+    refused(ACTING)          "enableSlaveActingMaster"                BOOL         = "false"  "min-id slave takes limited master duties";
     off(REPLICAS)            "enableRemoteEscape"                     BOOL         = "false"  "acting master forwards internal messages";
     off(REPLICAS)            "skipPreOnline"                          BOOL         = "false"  "skip pre-online checks";
     not_needed(FLUSH)        "asyncSendEnable"                        BOOL         = "true"   "async put in send processor";

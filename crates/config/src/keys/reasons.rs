@@ -1,6 +1,8 @@
 //! Why a key has no effect: the sentences that a start prints, each in one place.
 
 pub(super) const ACCESS: &str = "access control is not part of this version";
+pub(super) const ACTING: &str =
+    "a slave that takes duties of its master while that is gone is not part of this version";
 pub(super) const ADDRESS_SERVER: &str =
     "name servers are given by namesrvAddr, -n or NAMESRV_ADDR, not by an address server";
 pub(super) const BACKLOG: &str = "1024 connections may wait to be accepted";
@@ -63,7 +65,8 @@ pub(super) const RECALLS: &str = "a recall is understood with the topic before i
 pub(super) const RECORD_VERSION: &str = "the version of a record follows from the length of its topic";
 pub(super) const RECOVERY: &str = "recovery starts at the check-point and reads no more than it must";
 pub(super) const REGISTRATION: &str = "the broker registers in full each time, which every name server understands";
-pub(super) const REPLICAS: &str = "replication is not part of this version: a broker is a master without slaves";
+pub(super) const REPLICAS: &str =
+    "this version follows a master of Apache RocketMQ (brokerRole=SLAVE), and has no slaves itself";
 pub(super) const RETRY_QUEUES: &str =
     "popped messages that come again go to the first queue of the retry topic; all of its queues are read";
 pub(super) const ROCKSDB: &str = "nothing is kept in RocksDB";

@@ -112,12 +112,12 @@ table! {
     live                     "maxMsgsNumBatch"                          COUNT      = "64"     "max query results";
     not_needed(INDEX)        "messageIndexSafe"                         BOOL       = "false"  "use index check point in recovery";
     used                     "haListenPort"                             PORT       ~ "listenPort + 1" "HA port";
-    off(REPLICAS)            "haSendHeartbeatInterval"                  INT        = "5000"   "HA heartbeat ms";
-    off(REPLICAS)            "haHousekeepingInterval"                   INT        = "20000"  "HA silence limit ms";
+    used                     "haSendHeartbeatInterval"                  PERIOD     = "5000"   "HA heartbeat of a slave, ms";
+    used                     "haHousekeepingInterval"                   PERIOD     = "20000"  "a slave connects anew when its master is silent for so many ms";
     off(REPLICAS)            "haTransferBatchSize"                      INT        = "32768"  "HA frame body";
-    off(REPLICAS)            "haMasterAddress"                          TEXT       = ""       "fixed HA master";
+    used                     "haMasterAddress"                          TEXT       = ""       "HOST:PORT where a slave gets the log; empty: as the name servers say";
     off(REPLICAS)            "haMaxGapNotInSync"                        INT        = "268435456" "bytes behind = not in sync";
-    used                     "brokerRole"                               ROLE       = "ASYNC_MASTER" "ASYNC_MASTER; SYNC_MASTER is taken with a warning, since there is no replica; SLAVE is refused";
+    used                     "brokerRole"                               ROLE       = "ASYNC_MASTER" "ASYNC_MASTER; SYNC_MASTER is taken with a warning, since no slave is waited for; SLAVE: a copy of a master of Apache RocketMQ, with brokerId above 0 ([replication](replication.md))";
     live                     "flushDiskType"                            FLUSH_TYPE = "ASYNC_FLUSH" "what an acknowledgement means: the kernel has the message, or the device has it (durability.md)";
     live                     "syncFlushTimeout"                         SPAN       = "5000"   "sync flush wait ms";
     not_needed(FLUSH)        "putMessageTimeout"                        INT        = "8000"   "overall put wait ms";
@@ -192,7 +192,7 @@ table! {
     accepted(DISK_USE)       "replicasPerDiskPartition"                 INT        = "1"      "brokers on the same disk";
     accepted(DISK_USE)       "logicalDiskSpaceCleanForciblyThreshold"   TEXT       = "0.8"    "ratio if disk shared";
     off(REPLICAS)            "maxSlaveResendLength"                     LONG       = "268435456" "max resend bytes";
-    off(CONTROLLER)          "syncFromLastFile"                         BOOL       = "false"  "new slave starts at last segment";
+    used                     "syncFromLastFile"                         BOOL       = "false"  "a slave with an empty log copies the last file only";
     off(CONTROLLER)          "asyncLearner"                             BOOL       = "false"  "replica never in ISR";
     accepted(STATS)          "maxConsumeQueueScan"                      INT        = "20000"  "estimation scan cap";
     accepted(STATS)          "sampleCountThreshold"                     INT        = "5000"   "estimation samples";

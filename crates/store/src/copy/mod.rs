@@ -13,7 +13,7 @@
 mod begin;
 mod item;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -33,8 +33,8 @@ use item::{HEAD_BYTES, Item, item, length};
 /// The buffer for a record that comes in parts keeps up to this size.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// Names the topics whose records may hold batches (`queue.type=BatchCQ`).
-pub type BatchTopics = Box<dyn Fn() -> HashSet<String> + Send>;
+/// Given topics that the log has no queue of, names those whose records may hold batches (`queue.type=BatchCQ`). May wait.
+pub type BatchTopics = Box<dyn Fn(&[&str]) -> HashSet<String> + Send>;
 
 /// Bytes of another log that were not taken, or a copy that cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -231,8 +231,10 @@ impl LogCopy {
         let store = Arc::clone(&self.store);
         let Shared { log, queues, confirmed, flush_bell, segments_bell, last_timestamp, .. } = &*store.shared;
         let files = LogFiles { segments: log.segments(), segment_bytes: log.segment_bytes, is_new: false };
-        let is_new_topic = |block: &Block<'_>| block.places.iter().any(|(_, place)| !queues.has_topic(place.topic));
-        let batch_topics = if block.is_some_and(is_new_topic) { (self.batch_topics)() } else { HashSet::new() };
+        let places = block.iter().flat_map(|block| &block.places);
+        let new: BTreeSet<&str> =
+            places.map(|(_, place)| place.topic).filter(|topic| !queues.has_topic(topic)).collect();
+        let batch_topics = if new.is_empty() { HashSet::new() } else { (self.batch_topics)(&Vec::from_iter(new)) };
         let timestamp = block.map_or(0, |block| block.last_timestamp);
         let (from, has_warned) = (self.end, &mut self.has_warned);
         let derive = || {

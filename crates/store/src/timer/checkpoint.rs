@@ -38,7 +38,8 @@ impl TimerMarks {
         bytes
     }
 
-    fn decode(bytes: &[u8; TIMER_MARKS_BYTES]) -> TimerMarks {
+    /// What the 56 bytes say.
+    pub fn decode(bytes: &[u8; TIMER_MARKS_BYTES]) -> TimerMarks {
         let mut fields = bytes.as_chunks::<8>().0.iter().map(|field| i64::from_be_bytes(*field));
         let mut next = || fields.next().unwrap_or_default();
         TimerMarks {

@@ -300,6 +300,14 @@ impl TimerFiles {
         TimerCheckpoint { files, checkpoint: named(self.checkpoint.file()), marks }
     }
 
+    /// The same on a slave: how far its master has come, and which message may be the first here that waits.
+    pub fn checkpoint_of_master(&mut self, master: &TimerMarks, queue_offset: u64, now: i64) -> TimerCheckpoint {
+        let TimerMarks { read_time, master_queue_offset, version, .. } = *master;
+        let checkpoint = self.checkpoint(read_time, queue_offset, now);
+        let marks = TimerMarks { master_queue_offset, version, ..checkpoint.marks };
+        TimerCheckpoint { marks, ..checkpoint }
+    }
+
     /// The check-point is on the device.
     pub fn checkpointed(&mut self, checkpoint: &TimerCheckpoint) {
         self.checkpoint.marks = checkpoint.marks;
@@ -345,6 +353,11 @@ pub struct TimerCheckpoint {
 }
 
 impl TimerCheckpoint {
+    /// What it says.
+    pub fn marks(&self) -> TimerMarks {
+        self.marks
+    }
+
     /// Waits for the device. One that cannot sync ends the process.
     pub fn write(&self) -> Result<(), StoreError> {
         let failed = |doing: &'static str, path: &Path| {

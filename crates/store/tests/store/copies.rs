@@ -40,7 +40,7 @@ fn open_copy(root: &Path) -> (Arc<Store>, store::Recovered) {
 }
 
 fn copy_into(store: &Arc<Store>) -> LogCopy {
-    LogCopy::new(Arc::clone(store), Box::new(|| HashSet::from([BATCHES.to_owned()])))
+    LogCopy::new(Arc::clone(store), Box::new(|_| HashSet::from([BATCHES.to_owned()])))
 }
 
 /// Appends messages of each kind that a store tells apart.

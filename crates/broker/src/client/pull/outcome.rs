@@ -7,9 +7,11 @@ use net::{Outgoing, ReplyTo, SharedSlice};
 use protocol::body::MASTER_ID;
 use protocol::code::ResponseCode;
 use protocol::request::PullReply;
-use store::{LogSlice, Read};
+use store::{LogSlice, Read, ReadStatus};
 
+use crate::broker::Broker;
 use crate::parked::CheckedPull;
+use crate::state::following::Following;
 use crate::static_topic;
 use crate::static_topic::pull::Told;
 
@@ -46,12 +48,13 @@ enum Messages {
 impl PullOutcome {
     /// That of a read, without what it found.
     pub(super) fn without_messages(
+        broker: &Broker,
         order: &CheckedPull,
         found: &Read,
         code: ResponseCode,
         remark: &'static str,
     ) -> PullOutcome {
-        let (code, fields) = fields(order, found, code);
+        let (code, fields) = fields(broker, order, found, code);
         PullOutcome { code, remark: Some(Cow::Borrowed(remark)), fields, messages: Messages::None }
     }
 
@@ -127,11 +130,15 @@ impl PullOutcome {
     }
 }
 
-fn fields(order: &CheckedPull, found: &Read, code: ResponseCode) -> (ResponseCode, PullReply) {
+fn fields(broker: &Broker, order: &CheckedPull, found: &Read, code: ResponseCode) -> (ResponseCode, PullReply) {
+    let (code, next_begin_offset) = match broker.standing.is_slave() {
+        true => of_slave(&broker.following, order, found, code),
+        false => (code, found.next),
+    };
     let fields = PullReply {
-        // No slave takes readers off the master.
+        // No slave takes readers off the master, and a slave has those that the master cannot serve.
         suggest_which_broker_id: MASTER_ID,
-        next_begin_offset: found.next,
+        next_begin_offset,
         min_offset: found.min,
         max_offset: found.max,
         offset_delta: None,
@@ -150,4 +157,15 @@ fn fields(order: &CheckedPull, found: &Read, code: ResponseCode) -> (ResponseCod
         Some(logical) => static_topic::pull::tell(mapping.as_deref(), logical, order.asked, found, code, fields),
         None => (code, fields),
     }
+}
+
+/// What a slave says where a master would say that nothing is there, or somewhere else: the master may have it. So the client tries again, there if
+/// it can; nobody is led away from an offset that only the copy does not have.
+fn of_slave(following: &Following, order: &CheckedPull, found: &Read, code: ResponseCode) -> (ResponseCode, i64) {
+    let is_ahead = found.status == ReadStatus::OffsetOverflowBadly;
+    if code == ResponseCode::Success || !(is_ahead || following.is_connected()) {
+        return (code, found.next);
+    }
+    let next = if code == ResponseCode::PullOffsetMoved { order.offset } else { found.next };
+    (ResponseCode::PullRetryImmediately, next)
 }

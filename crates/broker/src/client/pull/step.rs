@@ -156,6 +156,12 @@ fn conclude(
         | ReadStatus::Failed
         | ReadStatus::Undecided => false,
     };
+    // A reader that is sent back to the master does not wait here; one that is ahead of a copy waits for the master.
+    let is_at_end = match broker.standing.is_slave() {
+        true if broker.following.is_connected() => false,
+        true => is_at_end || found.status == ReadStatus::OffsetOverflowBadly,
+        false => is_at_end,
+    };
     let is_at_end =
         is_at_end && order.logical.as_ref().is_none_or(|logical| static_topic::pull::may_wait(&order.topic, logical));
     let expires_at = match patience {
@@ -224,7 +230,7 @@ fn respond(broker: &Broker, caller: &mut Caller, order: &CheckedPull, found: &Re
         ReadStatus::Cold | ReadStatus::Failed => (ResponseCode::PullRetryImmediately, "MESSAGE_WAS_REMOVING"),
         ReadStatus::Undecided => (ResponseCode::PullRetryImmediately, "NO_MATCHED_MESSAGE"),
     };
-    let mut outcome = PullOutcome::without_messages(order, found, code, status);
+    let mut outcome = PullOutcome::without_messages(broker, order, found, code, status);
     if code != ResponseCode::Success {
         broker.stats.missed();
         if outcome.status() == PullStatus::OffsetMoved {

@@ -12,6 +12,7 @@ use store::Store;
 
 use super::{Offsets, ended, set};
 use crate::pop::Pops;
+use crate::state::role::Standing;
 use crate::state::topics::Topics;
 use protocol::names::REVIVE_GROUP;
 
@@ -53,7 +54,7 @@ fn highest(group: &str, end: i64) -> i64 {
 }
 
 /// At a start, before anybody is served.
-pub(crate) fn cut(store: &Store, topics: &Topics, offsets: &Offsets, pops: &Pops) {
+pub(crate) fn cut(standing: Standing, store: &Store, topics: &Topics, offsets: &Offsets, pops: &Pops) {
     if !store.was_abnormal() {
         return;
     }
@@ -73,7 +74,8 @@ pub(crate) fn cut(store: &Store, topics: &Topics, offsets: &Offsets, pops: &Pops
         (queue.is_some() || known.is_some_and(|topic| topic.has_queue(queue_id))).then_some(end)
     };
     let cuts = offsets.cut(end_of);
-    if store.may_have_lost() {
+    // What a copy has lost comes again as it was.
+    if store.may_have_lost() && !standing.is_slave() {
         offsets.watch(ends(store, topics, offsets, end_of));
     }
     let batches = pops.orders.cut(end_of);

@@ -2,6 +2,7 @@ package gantry;
 
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -70,6 +71,26 @@ final class Contents {
     private static String line(Message message) {
         return message.getTags() + "|" + message.getKeys() + "|" + message.getUserProperty("round") + "|" + message.getFlag() + "|"
             + new String(message.getBody(), UTF_8);
+    }
+
+    /** Every message is served at its offset, unchanged, by whichever broker the stock client reads from. */
+    void checkMessages(Stock stock) throws Exception {
+        for (int queue = 0; queue < QUEUES; queue++) {
+            assertEquals(lines.get(queue), stock.read(topic, queue).stream().map(Contents::line).toList());
+        }
+    }
+
+    /** The topic, the group and its offsets are known, as the broker itself says. */
+    void checkTables(Server server) throws Exception {
+        for (int queue = 0; queue < QUEUES; queue++) {
+            var answer = Wire.call(server.brokerPort, 14, Map.of("consumerGroup", group, "topic", topic,
+                "queueId", String.valueOf(queue)));
+            assertEquals(String.valueOf(committed), answer.getExtFields().get("offset"), answer::toString);
+        }
+        String groups = new String(Wire.call(server.brokerPort, 201, Map.of()).getBody(), UTF_8);
+        assertTrue(groups.contains(group), groups);
+        var known = Wire.call(server.brokerPort, 351, Map.of("topic", topic));
+        assertTrue(new String(known.getBody(), UTF_8).contains("\"readQueueNums\":" + QUEUES), known::toString);
     }
 
     /** Every message is served at its offset, unchanged, and the topic, the group and its offsets are known. */

@@ -1,0 +1,12 @@
+//! A slave of a master: the copy of its log, and the tables that are not in the log.
+//!
+//! `follow.rs` has the log, by Apache's plain stream; nobody else appends to it. `tables.rs` asks the master, as Apache's slaves do, for topics (21),
+//! offsets (43, 45), groups (201), ways of consuming (402) and timer messages (60, 61), and puts what is new into the journal. `master.rs` has the
+//! requests. All of it goes on where it was after a crash: the log says itself how far it goes, and tables come as a whole.
+
+mod follow;
+mod master;
+mod tables;
+
+pub(crate) use follow::follow;
+pub(crate) use tables::keep_tables;

@@ -1,0 +1,240 @@
+//! The tables of the master that are not in its log, as a task.
+//!
+//! Topics and groups are taken whole when the master's version is another one than here. Of offsets an entry is taken when it is another one than
+//! the master said before, so that what consumers commit here while the master is gone stays until the group goes on there. An offset that lies
+//! behind the end of its queue here is taken when the log has come so far.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::body::{ConsumerOffsets, DelayOffsets, TopicConfig, TopicConfigTable};
+use protocol::names;
+
+use super::master::{Master, MasterError};
+use crate::blocking::beside;
+use crate::broker::Broker;
+use crate::state::offsets::{OffsetTable, split_key};
+use crate::state::topics::QUEUES_MAX;
+use crate::static_topic::accept;
+use crate::tasks::Stop;
+
+/// How often it is looked whether something is to be done.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Looks between two questions for the timers' check-point, as by Apache's slaves.
+const MARKS_EVERY: u64 = 3;
+/// Looks between two questions for all tables.
+const TABLES_EVERY: u64 = 10;
+
+/// Keeps the tables as the master has them.
+pub(crate) async fn keep_tables(broker: Arc<Broker>, mut stop: Stop) {
+    let mut known = Known::default();
+    let mut looks: u64 = 0;
+    let mut has_complained = false;
+    while !stop.is_asked() {
+        tokio::select! {
+            biased;
+            () = stop.asked() => return,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+        send_back_readers(&broker).await;
+        let Some(address) = broker.following.master() else { continue };
+        let round = async {
+            if looks.is_multiple_of(TABLES_EVERY) {
+                take_all(&broker, &address, &mut known).await?;
+            }
+            if looks.is_multiple_of(MARKS_EVERY) {
+                take_marks(&broker, &address).await?;
+            }
+            Ok::<(), MasterError>(())
+        };
+        let taken = tokio::select! {
+            biased;
+            () = stop.asked() => return,
+            taken = round => taken,
+        };
+        looks = looks.wrapping_add(1);
+        match taken {
+            Ok(()) if has_complained => {
+                tracing::info!(master = &*address, "the master tells its tables again");
+                has_complained = false;
+            }
+            Ok(()) => {}
+            Err(error) => {
+                broker.following.note_master_end(None);
+                // All of them, when the master is back.
+                looks = looks.next_multiple_of(TABLES_EVERY);
+                if !std::mem::replace(&mut has_complained, true) {
+                    tracing::warn!(master = &*address, %error, "the master does not tell its tables, trying again");
+                }
+            }
+        }
+    }
+}
+
+/// Pulls that wait here were parked while the master was gone. It is back, and they go on there.
+async fn send_back_readers(broker: &Arc<Broker>) {
+    if broker.hold.parked() == 0 || !broker.following.is_connected() {
+        return;
+    }
+    beside(broker, |broker| {
+        let mut woken = Vec::new();
+        for topic in broker.topics.all() {
+            let config = topic.config();
+            let queues = config.read_queue_nums.max(config.write_queue_nums).max(0);
+            let lanes: Vec<_> = (0..queues.unsigned_abs()).filter_map(|id| topic.opened_lane(id)).collect();
+            broker.hold.arrived(lanes.iter(), &mut woken);
+        }
+    })
+    .await;
+}
+
+/// What the master said last.
+#[derive(Default)]
+struct Known {
+    offsets: OffsetTable,
+    delays: BTreeMap<i32, i64>,
+}
+
+/// In Apache's order.
+async fn take_all(broker: &Arc<Broker>, address: &str, known: &mut Known) -> Result<(), MasterError> {
+    let master = Master { client: &broker.registry.client, address };
+    topics(broker).await?;
+    let offsets = master.offsets().await?;
+    let before = std::mem::take(&mut known.offsets);
+    known.offsets = beside(broker, move |broker| take_offsets(broker, before, offsets)).await;
+    take_delays(broker, &mut known.delays, &master.delays().await?);
+    if let Some(groups) = master.groups(broker.groups.version()).await? {
+        let (all, forbidden) = (groups.subscription_group_table, groups.forbidden_table);
+        beside(broker, move |broker| broker.groups.replace(all, &forbidden, groups.data_version)).await;
+    }
+    // Brokers of 4.9 know neither of these.
+    if let Some(modes) = unless_refused(master.modes().await)?
+        && broker.pops.modes.table() != modes
+    {
+        broker.pops.modes.replace(modes);
+    }
+    if let Some(timers) = &broker.timers
+        && let Some(counts) = unless_refused(master.timer_counts().await)?
+    {
+        timers.take_counts(&counts);
+    }
+    broker.following.note_master_end(master.log_end().await?);
+    Ok(())
+}
+
+/// What the master does not have, it does not tell.
+fn unless_refused<T>(told: Result<T, MasterError>) -> Result<Option<T>, MasterError> {
+    match told {
+        Ok(told) => Ok(Some(told)),
+        Err(MasterError::Refused { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// How far the master has delivered its timer messages.
+async fn take_marks(broker: &Arc<Broker>, address: &str) -> Result<(), MasterError> {
+    let Some(timers) = broker.timers.clone() else { return Ok(()) };
+    let master = Master { client: &broker.registry.client, address };
+    let Some(marks) = unless_refused(master.timer_marks().await)? else { return Ok(()) };
+    let taken = beside(broker, move |broker| timers.follow(&broker.store, &marks, broker.clock.now().0)).await;
+    if let Err(error) = taken {
+        tracing::error!(%error, "the check-point of timer messages is not taken over from the master");
+    }
+    Ok(())
+}
+
+/// Takes over the topics, if they are others than here.
+pub(super) async fn topics(broker: &Arc<Broker>) -> Result<(), MasterError> {
+    let _taking = broker.following.topics.lock().await;
+    let address = broker.following.master().ok_or(MasterError::Unknown)?;
+    let master = Master { client: &broker.registry.client, address: &address };
+    let Some(table) = master.topics(broker.topics.version(), broker.topics.mapping_version()).await? else {
+        return Ok(());
+    };
+    beside(broker, move |broker| take_topics(broker, table)).await;
+    Ok(())
+}
+
+fn take_topics(broker: &Broker, table: TopicConfigTable) {
+    for topic in broker.topics.all() {
+        if !table.topic_config_table.contains_key(topic.name()) && !names::is_system_topic(topic.name()) {
+            // Its queues end with the log that they lead to; the log says when another topic of this name begins.
+            broker.topics.forget(topic.name());
+        }
+    }
+    for (topic_name, config) in table.topic_config_table {
+        let config = TopicConfig { topic_name, ..config };
+        if broker.topics.get(&config.topic_name).is_none_or(|known| *known.config() != config) {
+            broker.topics.create(config);
+        }
+    }
+    if let Some(version) = table.mapping_data_version.filter(|version| *version != broker.topics.mapping_version()) {
+        let mut mappings = table.topic_queue_mapping_detail_map.unwrap_or_default();
+        mappings.retain(|topic, detail| {
+            let owner = detail.bname.clone();
+            match accept::check(detail, &owner, topic, QUEUES_MAX) {
+                Ok(()) => true,
+                Err(refusal) => {
+                    tracing::warn!(
+                        topic,
+                        remark = refusal.remark,
+                        "the master's mapping of a static topic is left out"
+                    );
+                    false
+                }
+            }
+        });
+        broker.topics.replace_mappings(mappings);
+        broker.topics.set_mapping_version(version);
+    }
+    broker.topics.set_version(table.data_version);
+}
+
+/// Takes over offsets that are others than the master said before, and says which ones were taken.
+fn take_offsets(broker: &Broker, mut before: OffsetTable, told: ConsumerOffsets) -> OffsetTable {
+    let mut taken = OffsetTable::new();
+    for (key, offsets) in told.offset_table {
+        let Some((topic, group)) = split_key(&key) else { continue };
+        let before = before.remove(&key).unwrap_or_default();
+        let known: BTreeMap<i32, i64> = offsets
+            .into_iter()
+            .filter(|(queue_id, offset)| {
+                if before.get(queue_id) == Some(offset) {
+                    return true;
+                }
+                let is_here = is_here(broker, topic, *queue_id, *offset);
+                if is_here {
+                    broker.offsets.commit(group, topic, *queue_id, *offset);
+                }
+                is_here
+            })
+            .collect();
+        taken.insert(key, known);
+    }
+    // What the master has forgotten since.
+    for (topic, group) in before.keys().filter_map(|key| split_key(key)) {
+        broker.offsets.forget_one(group, topic);
+    }
+    taken
+}
+
+/// Whether the queue here goes as far as the offset. What is not there is empty.
+fn is_here(broker: &Broker, topic: &str, queue_id: i32, offset: i64) -> bool {
+    // Offsets of a static topic are those of logical queues, which may end on another broker.
+    if broker.topics.get(topic).is_some_and(|topic| topic.is_static()) {
+        return true;
+    }
+    let queue = u32::try_from(queue_id).ok().and_then(|id| broker.store.existing_queue(topic, id));
+    u64::try_from(offset).is_ok_and(|offset| offset <= queue.map_or(0, |queue| queue.max_offset()))
+}
+
+fn take_delays(broker: &Broker, known: &mut BTreeMap<i32, i64>, told: &DelayOffsets) {
+    for (level, offset) in &told.offset_table {
+        let is_news = known.get(level) != Some(offset);
+        if is_news && is_here(broker, names::SCHEDULE_TOPIC, level.saturating_sub(1), *offset) {
+            broker.delay.import(&broker.store, *level, *offset);
+            known.insert(*level, *offset);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Where the master of a slave is, and how following it goes. A master has one of these too, and nobody writes to it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use config::BrokerSettings;
+use parking_lot::Mutex;
+use protocol::LogOffset;
+use replica::follow::FollowStatus;
+use tokio::sync::watch;
+
+/// The end of the master's log is not known.
+const UNKNOWN: u64 = u64::MAX;
+
+/// What is known of the master, and what the copy of its log has come to.
+pub(crate) struct Following {
+    /// `HOST:PORT` at which the master gives its log.
+    log: watch::Sender<Option<Arc<str>>>,
+    /// `haMasterAddress` says it, and name servers do not.
+    is_fixed: bool,
+    /// The master's main port. Guards itself only.
+    main: Mutex<Option<Arc<str>>>,
+    /// The copy of the log, as the one that makes it tells of it.
+    pub(crate) status: Arc<FollowStatus>,
+    /// Held by the one that takes over topics, across its requests.
+    pub(crate) topics: tokio::sync::Mutex<()>,
+    /// The log here is empty, and is to begin there.
+    begins_at: watch::Sender<Option<LogOffset>>,
+    /// Where the master's log ended when it was asked last. Relaxed: it stands alone.
+    master_end: AtomicU64,
+}
+
+impl Following {
+    pub(crate) fn new(settings: &BrokerSettings) -> Following {
+        let fixed = settings.ha_master_address.as_deref().map(Arc::from);
+        Following {
+            is_fixed: fixed.is_some(),
+            log: watch::Sender::new(fixed),
+            main: Mutex::default(),
+            status: Arc::default(),
+            topics: tokio::sync::Mutex::default(),
+            begins_at: watch::Sender::new(None),
+            master_end: AtomicU64::new(UNKNOWN),
+        }
+    }
+
+    /// A name server has said where the master is: its main port, and where it gives its log. While the log comes from one, another one is
+    /// not believed, as in Apache: name servers that have not heard of a change yet would send the copy back and forth.
+    pub(crate) fn learnt(&self, main: &str, log: Option<&str>) {
+        if main.is_empty() || self.status.is_connected() && self.main.lock().is_some() {
+            return;
+        }
+        let is_news = self.main.lock().replace(Arc::from(main)).is_none_or(|before| *before != *main);
+        if let Some(log) = log.filter(|log| !log.is_empty() && !self.is_fixed) {
+            self.log.send_if_modified(|known| {
+                let is_other = known.as_deref() != Some(log);
+                if is_other {
+                    *known = Some(Arc::from(log));
+                }
+                is_other
+            });
+        }
+        if is_news {
+            tracing::info!(master = main, log = self.log.borrow().as_deref(), "the master is known");
+        }
+    }
+
+    /// Shows where the master gives its log, now and whenever it is another place.
+    pub(crate) fn masters(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.log.subscribe()
+    }
+
+    /// The master's main port. With a fixed address and without a name server it is the port before that of the log, where a master has it
+    /// that sets no `haListenPort`.
+    pub(crate) fn master(&self) -> Option<Arc<str>> {
+        let known = self.main.lock().clone();
+        known.or_else(|| {
+            let log = self.log.borrow();
+            let (host, port) = log.as_deref()?.rsplit_once(':')?;
+            let main = port.parse::<u16>().ok()?.checked_sub(1)?;
+            Some(Arc::from(format!("{host}:{main}")))
+        })
+    }
+
+    /// Whether the log comes from the master at this moment.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.status.is_connected()
+    }
+
+    /// The log here is empty and is to begin at this file of the master's: this store has to begin anew.
+    pub(crate) fn begin_at(&self, at: LogOffset) {
+        self.begins_at.send_replace(Some(at));
+    }
+
+    /// Waits until the log is to begin elsewhere.
+    pub(crate) async fn begins_at(&self) -> LogOffset {
+        let mut seen = self.begins_at.subscribe();
+        match seen.wait_for(Option::is_some).await.ok().and_then(|at| *at) {
+            Some(at) => at,
+            // The sender lives as long as this does.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The master's log has come to this.
+    pub(crate) fn note_master_end(&self, end: Option<u64>) {
+        self.master_end.store(end.unwrap_or(UNKNOWN), Ordering::Relaxed);
+    }
+
+    /// By how many bytes a log that ends at `end` is behind the master's, as that was a few seconds ago; none if it is not known.
+    pub(crate) fn behind_bytes(&self, end: LogOffset) -> Option<u64> {
+        Some(self.master_end.load(Ordering::Relaxed))
+            .filter(|master| *master != UNKNOWN)
+            .map(|of| of.saturating_sub(end.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use config::{Machine, Role, Settings, Sources};
+
+    use super::*;
+
+    fn following(more: &[(&str, &str)]) -> Following {
+        let machine =
+            Machine { host_name: "h".into(), address: [127, 0, 0, 1].into(), home: Path::new("/nowhere").into() };
+        let given = [("brokerRole", "SLAVE"), ("brokerId", "1")].iter().chain(more);
+        let command_line = given.map(|(key, value)| ((*key).to_owned(), (*value).to_owned(), "test".to_owned()));
+        let sources = Sources { command_line: command_line.collect(), ..Sources::new(Role::Broker, machine) };
+        Following::new(&Settings::load(sources).unwrap().broker().unwrap())
+    }
+
+    #[test]
+    fn the_master_is_where_name_servers_say_unless_a_setting_says_it() {
+        let learnt = following(&[]);
+        assert_eq!(learnt.master(), None);
+        learnt.learnt("", Some("m:10912"));
+        assert_eq!((learnt.master(), learnt.log.borrow().clone()), (None, None));
+        learnt.learnt("m:10911", Some("m:10912"));
+        assert_eq!((learnt.master().as_deref(), learnt.log.borrow().as_deref()), (Some("m:10911"), Some("m:10912")));
+        learnt.learnt("n:10911", None);
+        assert_eq!((learnt.master().as_deref(), learnt.log.borrow().as_deref()), (Some("n:10911"), Some("m:10912")));
+        let fixed = following(&[("haMasterAddress", "f:1001")]);
+        assert_eq!(fixed.master().as_deref(), Some("f:1000"));
+        fixed.learnt("m:10911", Some("m:10912"));
+        assert_eq!((fixed.master().as_deref(), fixed.log.borrow().as_deref()), (Some("m:10911"), Some("f:1001")));
+    }
+
+    #[test]
+    fn a_copy_is_behind_by_what_the_master_had_when_it_was_asked() {
+        let following = following(&[]);
+        assert_eq!(following.behind_bytes(LogOffset(7)), None);
+        following.note_master_end(Some(10));
+        assert_eq!(following.behind_bytes(LogOffset(7)), Some(3));
+        assert_eq!(following.behind_bytes(LogOffset(12)), Some(0));
+    }
+}

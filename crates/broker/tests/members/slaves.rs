@@ -1,0 +1,179 @@
+//! A slave of a broker of ours that gives its log by Apache's plain stream: the log, the tables, and what it refuses.
+
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use env::Clock;
+use protocol::body::{HaRuntimeInfo, KvTable};
+use protocol::code::request;
+use protocol::fastjson;
+use protocol::request::PullMessage;
+use replica::feed::{Allowed, FeedPort, PortOptions};
+use replica::lag::Slaves;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use crate::support::{self, Setup, from, start, start_on, to, waiting};
+use crate::{DEADLINE, Running, beat, commit, committed, listening_client, make_topic, make_topic_with};
+
+/// The port at which a broker gives its log: the one behind its own, as if nobody had set another one.
+struct Log {
+    address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    ending: JoinHandle<()>,
+}
+
+impl Log {
+    fn of(master: &Running) -> Option<Log> {
+        let main: SocketAddr = master.address.parse().unwrap();
+        let port = main.port().checked_add(1)?;
+        Log::at((Ipv4Addr::LOCALHOST, port).into(), master)
+    }
+
+    fn at(address: SocketAddr, master: &Running) -> Option<Log> {
+        let options = PortOptions::new(Allowed::new(|_| true));
+        let slaves = Arc::new(Slaves::default());
+        let port = FeedPort::bind(address, master.shared_store(), Clock::real(), options, slaves, |_| ()).ok()?;
+        let (stop, stopped) = oneshot::channel();
+        let ending = tokio::spawn(port.run(async move {
+            let _ = stopped.await;
+        }));
+        Some(Log { address, stop, ending })
+    }
+
+    async fn close(self) {
+        let _ = self.stop.send(());
+        self.ending.await.unwrap();
+    }
+}
+
+async fn master() -> (Running, Log) {
+    // Ends when the port behind the chosen one is nobody's.
+    loop {
+        let master = start(Setup::default()).await;
+        if let Some(log) = Log::of(&master) {
+            return (master, log);
+        }
+        master.stop().await;
+    }
+}
+
+async fn slave_on(log: &Log, dir: Arc<TempDir>) -> Running {
+    let address: &'static str = log.address.to_string().leak();
+    let more =
+        vec![("brokerRole", "SLAVE"), ("brokerId", "1"), ("slaveReadEnable", "true"), ("haMasterAddress", address)];
+    start_on(Setup { more: more.leak(), ..Setup::default() }, dir).await
+}
+
+async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+    let deadline = Instant::now() + DEADLINE;
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn until_equal(master: &Running, slave: &Running) {
+    support::until("the slave has the log", || slave.store().end() == master.store().end()).await;
+}
+
+async fn figure(running: &Running, name: &str) -> Option<String> {
+    let answer = running.call(request::GET_BROKER_RUNTIME_INFO, &(), "").await;
+    fastjson::from_slice::<KvTable>(&answer.body).unwrap().table.remove(name)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slave_has_the_log_and_the_tables_of_its_master_and_goes_on_after_a_kill() {
+    let (master, log) = master().await;
+    make_topic(&master, "T").await;
+    make_topic_with(&master, "%RETRY%G", 1).await;
+    let (client, _heard) = listening_client();
+    beat(&master, &client, "c").await;
+    for number in 0..20 {
+        master.put("T", number % 4, "", &format!("message {number}")).await;
+    }
+    assert_eq!(commit(&master, 0, 3).await.0, 0);
+
+    let slave = slave_on(&log, Arc::new(tempfile::tempdir().unwrap())).await;
+    until_equal(&master, &slave).await;
+    until("offsets have come over", || async { committed(&slave, 0).await == Ok(3) }).await;
+    let bodies = |messages: Vec<support::Message>| messages.into_iter().map(|one| one.body).collect::<Vec<_>>();
+    for queue in 0..4 {
+        assert_eq!(bodies(slave.all("T", queue).await), bodies(master.all("T", queue).await));
+    }
+    let info: HaRuntimeInfo =
+        fastjson::from_slice(&slave.call(request::GET_BROKER_HA_STATUS, &(), "").await.body).unwrap();
+    let own = info.ha_client_runtime_info.unwrap();
+    assert!(!info.master && own.activated);
+    assert_eq!(own.max_offset, slave.store().end().0 as i64);
+    assert_eq!(own.master_addr, Some(log.address.to_string()));
+    until("the lag is known", || async { figure(&slave, "masterBehindBytes").await.as_deref() == Some("0") }).await;
+    assert_eq!(figure(&slave, "brokerRole").await.as_deref(), Some("SLAVE"));
+
+    // Killed: another process goes on with what it left.
+    let image = slave.image();
+    slave.stop().await;
+    for number in 20..40 {
+        master.put("T", number % 4, "", &format!("message {number}")).await;
+    }
+    assert_eq!(commit(&master, 0, 7).await.0, 0);
+    let slave = slave_on(&log, image).await;
+    until_equal(&master, &slave).await;
+    until("offsets have come over", || async { committed(&slave, 0).await == Ok(7) }).await;
+    for queue in 0..4 {
+        assert_eq!(bodies(slave.all("T", queue).await), bodies(master.all("T", queue).await));
+    }
+    slave.stop().await;
+    log.close().await;
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_of_a_slave_go_back_to_its_master_while_that_is_there() {
+    let (master, log) = master().await;
+    make_topic(&master, "T").await;
+    master.put("T", 0, "", "one").await;
+    let slave = slave_on(&log, Arc::new(tempfile::tempdir().unwrap())).await;
+    until_equal(&master, &slave).await;
+    let code = |pull: PullMessage<'static>| {
+        let slave = &slave;
+        async move { slave.call(request::PULL_MESSAGE, &pull, "").await }
+    };
+    // 20: at once again, and where the answer says.
+    let answer = code(waiting(from("T", 0, 1), 60_000)).await;
+    assert_eq!((answer.code, answer.fields.get("suggestWhichBrokerId")), (20, Some("0")));
+    let ahead = code(from("T", 0, 99)).await;
+    assert_eq!((ahead.code, ahead.fields.get("nextBeginOffset")), (20, Some("99")));
+
+    let address = log.address;
+    log.close().await;
+    until("the slave has noticed", || async { figure(&slave, "masterConnected").await.as_deref() == Some("false") })
+        .await;
+    let waits = tokio::spawn({
+        let (client, address) = (slave.client.clone(), slave.address.clone());
+        async move {
+            let pull = waiting(from("T", 0, 1), 60_000);
+            client.call(&address, request::PULL_MESSAGE, &pull, "".into(), DEADLINE).await.unwrap().code
+        }
+    });
+    slave.until_parked(1).await;
+    let log = Log::at(address, &master).unwrap();
+    assert_eq!(waits.await.unwrap(), 20, "it is sent back when the master is there again");
+
+    for (request, code) in [
+        (request::SEND_MESSAGE_V2, 2),
+        (request::CONSUMER_SEND_MSG_BACK, 2),
+        (request::END_TRANSACTION, 11),
+        (request::UPDATE_AND_CREATE_TOPIC, 1),
+        (request::POP_MESSAGE, 14),
+    ] {
+        assert_eq!(slave.call(request, &to("T", 0, ""), "x").await.code, code, "{request}");
+    }
+    slave.stop().await;
+    log.close().await;
+    master.stop().await;
+}

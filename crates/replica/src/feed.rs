@@ -1,0 +1,398 @@
+//! The master's side of one slave on the plain stream, without socket or clock: [`Feed::step`] takes what happened and says what to do.
+//!
+//! A slave is sent nothing before its first report, which says where the transfer begins. From then on each report acknowledges what lies
+//! below it. Anybody can connect and send 8 bytes, so a report counts only if the slave can have the bytes: the first one must lie inside
+//! the log, a later one below what was sent on this connection, and none may go back. What does not fit ends the connection.
+//!
+//! `feed/driver.rs` has the socket and reads the log, `feed/port.rs` lets slaves in.
+
+mod driver;
+mod port;
+
+use std::time::Duration;
+
+use protocol::LogOffset;
+
+use crate::wire::plain::{BODY_BYTES, Misread, Reports};
+
+pub use port::{Allowed, FeedPort, PortOptions};
+
+/// How a slave is fed.
+#[derive(Clone, Debug)]
+pub struct FeedOptions {
+    /// The longest body of a frame (`haTransferBatchSize`).
+    pub body_bytes: usize,
+    /// Where nothing was sent for so long, a heartbeat is (`haSendHeartbeatInterval`).
+    pub heartbeat: Duration,
+    /// A slave that does not report for so long is gone (`haHousekeepingInterval`).
+    pub silence: Duration,
+    /// A slave with an empty log gets the last file only, as Apache's master gives it; else all of the log (`syncFromLastFile`).
+    pub from_last_file: bool,
+    /// Bytes of bodies a second (`maxHaTransferByteInSecond`); none: as many as go through.
+    pub bytes_per_second: Option<u64>,
+}
+
+impl Default for FeedOptions {
+    /// Apache's defaults, but for an empty slave, which gets all of the log.
+    fn default() -> FeedOptions {
+        FeedOptions {
+            body_bytes: BODY_BYTES,
+            heartbeat: Duration::from_secs(5),
+            silence: Duration::from_secs(20),
+            from_last_file: false,
+            bytes_per_second: None,
+        }
+    }
+}
+
+/// Where the master's log begins and ends at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogRange {
+    /// The oldest byte.
+    pub min: u64,
+    /// What can be sent ends here.
+    pub end: u64,
+    /// `mappedFileSizeCommitLog`.
+    pub segment_bytes: u64,
+}
+
+/// Something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// Bytes came from the slave.
+    Heard(&'a [u8]),
+    /// So many bytes of the log were read for the frame that was asked for; they go out now.
+    Read(usize),
+    /// The frame, or the heartbeat, is out.
+    Sent,
+    /// Time has passed, or the log has grown.
+    Due,
+}
+
+/// What to send next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outgoing {
+    /// A heartbeat; [`Event::Sent`] follows.
+    Heartbeat {
+        /// Where the next frame will begin.
+        at: LogOffset,
+    },
+    /// Bytes of the log, of one file; [`Event::Read`] and [`Event::Sent`] follow.
+    Frame {
+        /// Where they begin.
+        at: LogOffset,
+        /// How many at most.
+        max: usize,
+    },
+}
+
+/// What follows from an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// The first report has come, and the transfer begins here.
+    pub begun: Option<LogOffset>,
+    /// The slave has what lies below; only told when it was less before, or with the first report.
+    pub acknowledged: Option<LogOffset>,
+    /// Send this.
+    pub send: Option<Outgoing>,
+}
+
+/// Why a slave's connection ends.
+#[derive(Debug, thiserror::Error)]
+pub enum Closed {
+    /// It is no slave of ours.
+    #[error("the address is no member's: list it with replicaAllow, or let it register as a broker of this set")]
+    NotAllowed,
+    /// Bytes that are no report.
+    #[error(transparent)]
+    Misread(#[from] Misread),
+    /// The slave's log is longer than ours.
+    #[error(
+        "the slave reports {report} and the log ends at {end}: it has what this master does not have; cut its log, or move its store away"
+    )]
+    Ahead {
+        /// As reported.
+        report: u64,
+        /// Where our log ends.
+        end: u64,
+    },
+    /// What the slave needs next is gone.
+    #[error("the slave reports {report} and the log begins at {min}: it has to copy the log anew, move its store away")]
+    Behind {
+        /// As reported.
+        report: u64,
+        /// Where our log begins.
+        min: u64,
+    },
+    /// An acknowledgement of what was never sent.
+    #[error("{report} was acknowledged and {sent} was sent: the report is false")]
+    Unsent {
+        /// As reported.
+        report: u64,
+        /// The end of what was sent.
+        sent: u64,
+    },
+    /// An acknowledgement that takes back an earlier one.
+    #[error("{report} was acknowledged after {before}: the report is false, or the slave's log was cut")]
+    Back {
+        /// As reported.
+        report: u64,
+        /// The least that can be reported now.
+        before: u64,
+    },
+    /// No report for too long.
+    #[error("no report for {} ms (haHousekeepingInterval)", .0.as_millis())]
+    Silent(Duration),
+    /// There are as many connections as there may be.
+    #[error("there are too many connections")]
+    Full,
+    /// The connection made way for others before its first report.
+    #[error("it made way for other connections before its first report")]
+    MadeWay,
+    /// The slave has closed the connection.
+    #[error("the slave has closed the connection")]
+    Ended,
+    /// The socket.
+    #[error("the connection has failed: {0}")]
+    Socket(std::io::Error),
+    /// The log cannot be read.
+    #[error("the log cannot be read for the slave: {0}")]
+    Log(#[from] store::StoreError),
+    /// The master stops.
+    #[error("the master stops")]
+    Stopping,
+}
+
+/// The names of [`Closed`], as they are counted.
+pub const CLOSED: [&str; 13] = [
+    "notAllowed",
+    "misread",
+    "ahead",
+    "behind",
+    "unsent",
+    "back",
+    "silent",
+    "madeWay",
+    "ended",
+    "socket",
+    "log",
+    "stopping",
+    "full",
+];
+
+impl Closed {
+    /// Its place in [`CLOSED`].
+    pub fn kind(&self) -> usize {
+        match self {
+            Closed::NotAllowed => 0,
+            Closed::Misread(_) => 1,
+            Closed::Ahead { .. } => 2,
+            Closed::Behind { .. } => 3,
+            Closed::Unsent { .. } => 4,
+            Closed::Back { .. } => 5,
+            Closed::Silent(_) => 6,
+            Closed::MadeWay => 7,
+            Closed::Ended => 8,
+            Closed::Socket(_) => 9,
+            Closed::Log(_) => 10,
+            Closed::Stopping => 11,
+            Closed::Full => 12,
+        }
+    }
+}
+
+/// Bytes that may be sent now, where there is a limit for a second.
+#[derive(Debug)]
+struct Allowance {
+    per_second: u64,
+    left: u64,
+    /// When `left` was counted.
+    at: Duration,
+}
+
+impl Allowance {
+    /// At most a second's worth gathers.
+    fn refill(&mut self, now: Duration) {
+        let since = now.saturating_sub(self.at).as_micros().min(1_000_000);
+        let more = (u128::from(self.per_second) * since / 1_000_000) as u64;
+        // What is less than a byte goes on gathering.
+        if more > 0 || since == 1_000_000 {
+            self.left = self.left.saturating_add(more).min(self.per_second);
+            self.at = now;
+        }
+    }
+
+    /// When there are so many bytes.
+    fn when(&self, bytes: u64) -> Duration {
+        let missing = u128::from(bytes.saturating_sub(self.left));
+        let micros = (missing * 1_000_000).div_ceil(u128::from(self.per_second.max(1)));
+        self.at + Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+}
+
+/// Where a feed is in its frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Nothing is under way.
+    Idle,
+    /// Bytes of the log are being read.
+    Reading,
+    /// A frame or a heartbeat is going out.
+    Sending,
+}
+
+/// The state of one slave. See the module.
+#[derive(Debug)]
+pub struct Feed {
+    options: FeedOptions,
+    reports: Reports,
+    /// Where the transfer began; none before the first report.
+    began: Option<u64>,
+    /// The next frame begins here: what lies between `began` and this was sent, or is going out.
+    next: u64,
+    acknowledged: u64,
+    stage: Stage,
+    heard_at: Duration,
+    sent_at: Duration,
+    allowance: Option<Allowance>,
+}
+
+impl Feed {
+    /// For a slave that has just connected.
+    pub fn new(options: FeedOptions, now: Duration) -> Feed {
+        let allowance = options.bytes_per_second.map(|per_second| Allowance { per_second, left: per_second, at: now });
+        Feed {
+            options,
+            reports: Reports::default(),
+            began: None,
+            next: 0,
+            acknowledged: 0,
+            stage: Stage::Idle,
+            heard_at: now,
+            sent_at: now,
+            allowance,
+        }
+    }
+
+    /// Where the next frame begins.
+    pub fn next(&self) -> LogOffset {
+        LogOffset(self.next)
+    }
+
+    /// When [`Event::Due`] has to come at the latest.
+    pub fn due(&self) -> Duration {
+        let silence = self.heard_at + self.options.silence;
+        if self.began.is_none() || self.stage != Stage::Idle {
+            return silence;
+        }
+        let heartbeat = self.sent_at + self.options.heartbeat;
+        let allowed = self.allowance.as_ref().filter(|allowance| allowance.left < self.least(allowance));
+        let allowed = allowed.map_or(heartbeat, |allowance| allowance.when(self.least(allowance)));
+        silence.min(heartbeat).min(allowed)
+    }
+
+    /// [`Event::Due`] has to come when the log's end is above this; none: whatever its end.
+    pub fn waits_above(&self) -> Option<LogOffset> {
+        let is_held = self.allowance.as_ref().is_some_and(|allowance| allowance.left < self.least(allowance));
+        (self.began.is_some() && self.stage == Stage::Idle && !is_held).then_some(LogOffset(self.next))
+    }
+
+    /// A frame is worth sending if so many bytes are allowed.
+    fn least(&self, allowance: &Allowance) -> u64 {
+        allowance.per_second.min(self.options.body_bytes as u64)
+    }
+
+    /// Takes an event. After an error the connection ends.
+    pub fn step(&mut self, now: Duration, log: LogRange, event: Event<'_>) -> Result<Effects, Closed> {
+        let mut effects = Effects::default();
+        match event {
+            Event::Heard(mut bytes) => {
+                while let Some(report) = self.reports.next(&mut bytes)? {
+                    self.heard_at = now;
+                    self.reported(log, report.0, &mut effects)?;
+                }
+            }
+            Event::Read(bytes) => {
+                self.next += bytes as u64;
+                self.stage = Stage::Sending;
+                if let Some(allowance) = &mut self.allowance {
+                    allowance.left = allowance.left.saturating_sub(bytes as u64);
+                }
+            }
+            Event::Sent => {
+                self.stage = Stage::Idle;
+                self.sent_at = now;
+            }
+            Event::Due => {}
+        }
+        let silent = now.saturating_sub(self.heard_at);
+        if silent > self.options.silence {
+            return Err(Closed::Silent(silent));
+        }
+        effects.send = self.look(now, log)?;
+        Ok(effects)
+    }
+
+    fn reported(&mut self, log: LogRange, report: u64, effects: &mut Effects) -> Result<(), Closed> {
+        let Some(began) = self.began else {
+            if report > log.end {
+                return Err(Closed::Ahead { report, end: log.end });
+            }
+            let begin = match report {
+                0 if self.options.from_last_file => (log.end - log.end % log.segment_bytes.max(1)).max(log.min),
+                0 => log.min,
+                _ if report < log.min => return Err(Closed::Behind { report, min: log.min }),
+                _ => report,
+            };
+            (self.began, self.next, self.acknowledged) = (Some(begin), begin, report);
+            (effects.begun, effects.acknowledged) = (Some(LogOffset(begin)), Some(LogOffset(report)));
+            return Ok(());
+        };
+        if report > self.next {
+            return Err(Closed::Unsent { report, sent: self.next });
+        }
+        if report == self.acknowledged {
+            return Ok(());
+        }
+        // An empty slave has nothing until it has something of what was sent.
+        let before = self.acknowledged.max(began);
+        if report < before {
+            return Err(Closed::Back { report, before });
+        }
+        self.acknowledged = report;
+        effects.acknowledged = Some(LogOffset(report));
+        Ok(())
+    }
+
+    fn look(&mut self, now: Duration, log: LogRange) -> Result<Option<Outgoing>, Closed> {
+        if self.began.is_none() || self.stage != Stage::Idle {
+            return Ok(None);
+        }
+        let at = LogOffset(self.next);
+        if self.next < log.min {
+            return Err(Closed::Behind { report: self.next, min: log.min });
+        }
+        let mut max = self.options.body_bytes;
+        if log.end > self.next {
+            if let Some(allowance) = &mut self.allowance {
+                allowance.refill(now);
+            }
+            if let Some(allowance) = &self.allowance {
+                let allowed = allowance.left >= self.least(allowance);
+                max = if allowed { max.min(usize::try_from(allowance.left).unwrap_or(max)) } else { 0 };
+            }
+            if max > 0 {
+                self.stage = Stage::Reading;
+                return Ok(Some(Outgoing::Frame { at, max }));
+            }
+        }
+        if now.saturating_sub(self.sent_at) >= self.options.heartbeat {
+            self.stage = Stage::Sending;
+            return Ok(Some(Outgoing::Heartbeat { at }));
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! The socket of a feed: one task reads reports and writes frames.
+//!
+//! However far behind the slave is, the task holds one frame that the log's mapping lends, or a stretch of up to [`STRETCH_BYTES`] that a
+//! thread for cold reads has copied. A network worker never waits for the device.
+
+use std::future::{Future, pending};
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use env::Clock;
+use protocol::LogOffset;
+use store::{ColdReadRefused, LogSlice, Store, StoreError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::{Closed, Event, Feed, LogRange, Outgoing};
+use crate::wire::plain::{self, HEADER_BYTES};
+
+/// Bytes of the log that are read at a time where they come from the device.
+const STRETCH_BYTES: usize = 1 << 20;
+/// Bytes of reports that are read at a time.
+const HEARD_BYTES: usize = 512;
+/// Pause before another try while too many reads wait for the device.
+const COLD_PAUSE: Duration = Duration::from_millis(20);
+
+/// What a driver tells its port.
+pub(super) enum Told {
+    /// The first report has come.
+    Begun { at: LogOffset },
+    /// The slave has what lies below.
+    Acknowledged { to: LogOffset },
+    /// A frame goes out, with so many bytes of the log; the next one begins at `next`.
+    Sending { next: LogOffset, bytes: usize },
+}
+
+/// Bytes of the log that a thread has copied; all of one file.
+struct Stretch {
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+/// A read by a thread that may wait for the device.
+type ColdStretch = Pin<Box<dyn Future<Output = Result<Stretch, Closed>> + Send>>;
+
+/// Where a body lies.
+enum Body {
+    /// There is none.
+    Nowhere,
+    Lent(LogSlice),
+    /// In the stretch.
+    Stretch(Range<usize>),
+}
+
+/// A frame on its way out.
+struct Frame {
+    header: [u8; HEADER_BYTES],
+    body: Body,
+    written: usize,
+}
+
+impl Frame {
+    fn body<'a>(&'a self, stretch: Option<&'a Stretch>) -> &'a [u8] {
+        match &self.body {
+            Body::Nowhere => &[],
+            Body::Lent(slice) => slice.as_ref(),
+            // It stays as long as the frame does.
+            Body::Stretch(range) => stretch.and_then(|stretch| stretch.bytes.get(range.clone())).unwrap_or(&[]),
+        }
+    }
+}
+
+/// What the task has in hand.
+struct Hands<'a> {
+    reader: ReadHalf<'a>,
+    writer: WriteHalf<'a>,
+    heard: [u8; HEARD_BYTES],
+    frame: Option<Frame>,
+    stretch: Option<Stretch>,
+    cold: Option<ColdStretch>,
+    /// Bytes of the frame that is being read, at most.
+    max: usize,
+}
+
+/// What the task waited for.
+enum Happened {
+    Heard(usize),
+    Wrote(usize),
+    Read(Stretch),
+    Due,
+}
+
+/// Serves one slave.
+pub(super) struct Driver<'a> {
+    pub store: &'a Arc<Store>,
+    pub clock: &'a Clock,
+    /// Where the log ended when the slave came: what was appended since is in memory, as a rule.
+    pub warm_from: u64,
+}
+
+impl Driver<'_> {
+    /// Goes on until the connection ends, and says why.
+    pub(super) async fn run(
+        &self,
+        mut socket: TcpStream,
+        mut feed: Feed,
+        told: &mut (dyn FnMut(Told) + Send),
+    ) -> Closed {
+        let (reader, writer) = socket.split();
+        let (heard, frame, stretch, cold, max) = ([0; HEARD_BYTES], None, None, None, 0);
+        let mut hands = Hands { reader, writer, heard, frame, stretch, cold, max };
+        loop {
+            let taken = match self.wait(&mut hands, &feed).await {
+                Ok(happened) => self.take(&mut hands, &mut feed, happened, told),
+                Err(closed) => Err(closed),
+            };
+            if let Err(closed) = taken {
+                return closed;
+            }
+        }
+    }
+
+    fn range(&self) -> LogRange {
+        LogRange {
+            min: self.store.min_offset().0,
+            end: self.store.written().get(),
+            segment_bytes: self.store.options().segment_bytes,
+        }
+    }
+
+    async fn wait(&self, hands: &mut Hands<'_>, feed: &Feed) -> Result<Happened, Closed> {
+        let Hands { reader, writer, heard, frame, stretch, cold, .. } = hands;
+        let left = feed.due().saturating_sub(self.clock.elapsed());
+        let height = feed.waits_above().and_then(|above| above.0.checked_add(1));
+        let grown = async {
+            match height {
+                Some(height) => self.store.written().reached(height).await,
+                None => pending().await,
+            }
+        };
+        let moved = |bytes: io::Result<usize>, happened: fn(usize) -> Happened| match bytes {
+            Ok(0) => Err(Closed::Ended),
+            Ok(bytes) => Ok(happened(bytes)),
+            Err(error) => Err(Closed::Socket(error)),
+        };
+        tokio::select! {
+            read = reader.read(heard) => moved(read, Happened::Heard),
+            wrote = write(writer, frame.as_ref(), stretch.as_ref()) => moved(wrote, Happened::Wrote),
+            stretch = read_cold(cold) => stretch.map(Happened::Read),
+            () = grown => Ok(Happened::Due),
+            () = sleep(left) => Ok(Happened::Due),
+        }
+    }
+
+    fn take(
+        &self,
+        hands: &mut Hands<'_>,
+        feed: &mut Feed,
+        happened: Happened,
+        told: &mut (dyn FnMut(Told) + Send),
+    ) -> Result<(), Closed> {
+        let now = self.clock.elapsed();
+        let event = match happened {
+            Happened::Heard(bytes) => Event::Heard(&hands.heard[..bytes]),
+            Happened::Wrote(bytes) => {
+                let Some(frame) = &mut hands.frame else { return Ok(()) };
+                frame.written += bytes;
+                if frame.written < HEADER_BYTES + frame.body(hands.stretch.as_ref()).len() {
+                    return Ok(());
+                }
+                hands.frame = None;
+                Event::Sent
+            }
+            Happened::Read(stretch) => {
+                hands.stretch = Some(stretch);
+                return self.read(hands, feed, told);
+            }
+            Happened::Due => Event::Due,
+        };
+        let effects = feed.step(now, self.range(), event)?;
+        if let Some(at) = effects.begun {
+            told(Told::Begun { at });
+        }
+        if let Some(to) = effects.acknowledged {
+            told(Told::Acknowledged { to });
+        }
+        match effects.send {
+            Some(Outgoing::Heartbeat { at }) => {
+                hands.frame = Some(Frame { header: plain::header(at, 0), body: Body::Nowhere, written: 0 });
+                Ok(())
+            }
+            Some(Outgoing::Frame { max, .. }) => {
+                hands.max = max;
+                self.read(hands, feed, told)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Puts the next bytes of the log into a frame, or has a thread read them.
+    fn read(&self, hands: &mut Hands<'_>, feed: &mut Feed, told: &mut (dyn FnMut(Told) + Send)) -> Result<(), Closed> {
+        let at = feed.next();
+        let kept = hands.stretch.as_ref().and_then(|stretch| {
+            let from = usize::try_from(at.0.checked_sub(stretch.at)?).ok()?;
+            let left = stretch.bytes.len().checked_sub(from).filter(|left| *left > 0)?;
+            Some(from..from + left.min(hands.max))
+        });
+        let (body, bytes) = match kept {
+            Some(range) => (Body::Stretch(range.clone()), range.len()),
+            None if self.is_warm(at) => {
+                hands.stretch = None;
+                let slice = self.store.raw_bytes(at, hands.max)?.ok_or_else(|| gone(self.store, at))?;
+                let bytes = slice.as_ref().len();
+                (Body::Lent(slice), bytes)
+            }
+            None => {
+                let buffer = hands.stretch.take().map_or_else(Vec::new, |stretch| stretch.bytes);
+                hands.cold = Some(Box::pin(cold_stretch(Arc::clone(self.store), at, buffer)));
+                return Ok(());
+            }
+        };
+        let header = plain::header(at, u32::try_from(bytes).unwrap_or(u32::MAX));
+        hands.frame = Some(Frame { header, body, written: 0 });
+        feed.step(self.clock.elapsed(), self.range(), Event::Read(bytes))?;
+        told(Told::Sending { next: feed.next(), bytes });
+        Ok(())
+    }
+
+    fn is_warm(&self, at: LogOffset) -> bool {
+        let behind = self.store.written().get().saturating_sub(at.0);
+        at.0 >= self.warm_from && behind <= self.store.options().hot_bytes
+    }
+}
+
+/// Retention has passed a place of the log.
+fn gone(store: &Store, at: LogOffset) -> Closed {
+    Closed::Behind { report: at.0, min: store.min_offset().0 }
+}
+
+/// Writes what is left of a frame; waits for ever if there is none.
+async fn write(writer: &mut WriteHalf<'_>, frame: Option<&Frame>, stretch: Option<&Stretch>) -> io::Result<usize> {
+    let Some(frame) = frame else { return pending().await };
+    let body = frame.body(stretch);
+    let header = frame.header.get(frame.written..).unwrap_or(&[]);
+    let body = body.get(frame.written.saturating_sub(HEADER_BYTES)..).unwrap_or(&[]);
+    writer.write_vectored(&[IoSlice::new(header), IoSlice::new(body)]).await
+}
+
+/// Waits for a read that a thread does, for ever if there is none.
+async fn read_cold(cold: &mut Option<ColdStretch>) -> Result<Stretch, Closed> {
+    let Some(reading) = cold else { return pending().await };
+    let stretch = reading.await;
+    *cold = None;
+    stretch
+}
+
+/// Has a thread copy a stretch of the log.
+async fn cold_stretch(store: Arc<Store>, at: LogOffset, mut buffer: Vec<u8>) -> Result<Stretch, Closed> {
+    // Ends when a thread has taken the read, or the store closes.
+    loop {
+        let (answer, answered) = oneshot::channel::<Result<Option<Stretch>, StoreError>>();
+        let (of, mut bytes) = (Arc::clone(&store), std::mem::take(&mut buffer));
+        let read = move || {
+            let slice = of.raw_bytes(at, STRETCH_BYTES).map(|slice| {
+                slice.map(|slice| {
+                    bytes.clear();
+                    bytes.extend_from_slice(slice.as_ref());
+                    Stretch { at: at.0, bytes }
+                })
+            });
+            // The slave may be gone.
+            drop(answer.send(slice));
+        };
+        match store.cold_read(Box::new(read)) {
+            // A read that was dropped was a bug, and costs this connection.
+            Ok(()) => return answered.await.map_err(|_| Closed::Stopping)??.ok_or_else(|| gone(&store, at)),
+            Err(ColdReadRefused::Full { .. }) => sleep(COLD_PAUSE).await,
+            Err(ColdReadRefused::Closed) => return Err(Closed::Stopping),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The port at which slaves connect (`haListenPort`): who may come, how many, and what becomes of them.
+//!
+//! A connection is new until its first report. New ones make way for each other by the rule of `net::ConnectionSlots`, so scanners and hosts that
+//! are half gone cost nothing, and take no place from a slave that has reported.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use env::Clock;
+use net::{ConnectionSlot, ConnectionSlots, Newcomer};
+use protocol::LogOffset;
+use store::Store;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tracing::{debug, info, warn};
+
+use super::driver::{Driver, Told};
+use super::{Closed, Feed, FeedOptions};
+use crate::lag::{Lag, Rate, Slave, Slaves};
+
+/// Connections that the kernel completes before we accept them.
+const BACKLOG: u32 = 128;
+/// After an accept that failed for want of descriptors or memory.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Says whether an address may have the log, and whether its reports count.
+#[derive(Clone)]
+pub struct Allowed(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
+
+impl Allowed {
+    /// As `may` says, which does not wait.
+    pub fn new(may: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Allowed {
+        Allowed(Arc::new(may))
+    }
+}
+
+impl fmt::Debug for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Allowed")
+    }
+}
+
+/// How a port treats those that connect.
+#[derive(Clone, Debug)]
+pub struct PortOptions {
+    /// How slaves are fed.
+    pub feed: FeedOptions,
+    /// Connections at this port, of one address too.
+    pub connections_max: usize,
+    /// Shared by the ports of a process.
+    pub places: Arc<ConnectionSlots>,
+    /// Others are closed as they come.
+    pub allowed: Allowed,
+}
+
+impl PortOptions {
+    /// With as many connections as a set needs, for those that are allowed.
+    pub fn new(allowed: Allowed) -> PortOptions {
+        let places = Arc::new(ConnectionSlots::new(usize::MAX));
+        PortOptions { feed: FeedOptions::default(), connections_max: 64, places, allowed }
+    }
+}
+
+/// A port at which slaves connect.
+pub struct FeedPort {
+    socket: TcpListener,
+    local: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+/// What the connections share.
+struct Shared {
+    store: Arc<Store>,
+    clock: Clock,
+    options: PortOptions,
+    slaves: Arc<Slaves>,
+    /// Those of this port.
+    places: Arc<ConnectionSlots>,
+    /// Called after each acknowledgement.
+    acknowledged: Box<dyn Fn(&Slaves) + Send + Sync>,
+    /// Relaxed: numbers have to differ.
+    next_number: AtomicU64,
+}
+
+impl FeedPort {
+    /// Binds the port and listens, inside a runtime. `slaves` gets a row for each slave; `acknowledged` is called when one of them has come
+    /// further, on its task: it does not wait.
+    pub fn bind(
+        address: SocketAddr,
+        store: Arc<Store>,
+        clock: Clock,
+        options: PortOptions,
+        slaves: Arc<Slaves>,
+        acknowledged: impl Fn(&Slaves) + Send + Sync + 'static,
+    ) -> io::Result<FeedPort> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // A restart must not wait until the last connections have left TIME_WAIT.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        let socket = socket.listen(BACKLOG)?;
+        let local = socket.local_addr()?;
+        let places = Arc::new(ConnectionSlots::new(options.connections_max));
+        let (acknowledged, next_number) = (Box::new(acknowledged), AtomicU64::new(0));
+        let shared = Arc::new(Shared { store, clock, options, slaves, places, acknowledged, next_number });
+        Ok(FeedPort { socket, local, shared })
+    }
+
+    /// The address that was bound.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Accepts until `shutdown` is done, then closes all connections and returns.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
+        let FeedPort { socket, shared, .. } = self;
+        let (stopping, stop) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                Some(ended) = tasks.join_next(), if !tasks.is_empty() => note_end(ended),
+                accepted = socket.accept() => match accepted {
+                    Ok((tcp, peer)) => shared.admit(tcp, peer, &stop, &mut tasks),
+                    Err(error) => {
+                        warn!(%error, "cannot accept a slave");
+                        sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+        drop(socket);
+        stopping.send_replace(true);
+        while let Some(ended) = tasks.join_next().await {
+            note_end(ended);
+        }
+    }
+}
+
+fn note_end(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        // A bug costs the connection that met it.
+        tracing::error!(%error, "the connection of a slave ended by a bug");
+    }
+}
+
+impl Shared {
+    fn admit(
+        self: &Arc<Self>,
+        tcp: TcpStream,
+        peer: SocketAddr,
+        stop: &watch::Receiver<bool>,
+        tasks: &mut JoinSet<()>,
+    ) {
+        let address = peer.ip().to_canonical();
+        if !(self.options.allowed.0)(address) {
+            self.ended(peer, false, &Closed::NotAllowed);
+            return;
+        }
+        let newcomer = Newcomer::new(address);
+        let places = self.places.take(&newcomer).and_then(|place| Ok([place, self.options.places.take(&newcomer)?]));
+        match places {
+            Ok(places) => {
+                let (shared, stop) = (Arc::clone(self), stop.clone());
+                tasks.spawn(async move { shared.serve(tcp, peer, newcomer, &places, stop).await });
+            }
+            Err(_) => self.ended(peer, false, &Closed::Full),
+        }
+    }
+
+    async fn serve(
+        self: Arc<Self>,
+        tcp: TcpStream,
+        peer: SocketAddr,
+        newcomer: Arc<Newcomer>,
+        places: &[ConnectionSlot; 2],
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+        let warm_from = self.store.written().get();
+        let feed = Feed::new(self.options.feed.clone(), self.clock.elapsed());
+        let row = Row { shared: &self, number };
+        let mut has_begun = false;
+        let closed = {
+            let mut told = |told: Told| self.told(peer, number, places, &mut has_begun, told);
+            let driver = Driver { store: &self.store, clock: &self.clock, warm_from };
+            let run = async {
+                match tcp.set_nodelay(true) {
+                    Ok(()) => driver.run(tcp, feed, &mut told).await,
+                    Err(error) => Closed::Socket(error),
+                }
+            };
+            tokio::select! {
+                closed = run => closed,
+                _ = stop.changed() => Closed::Stopping,
+                // Told only while it is new.
+                () = poll_fn(|cx| newcomer.poll_told(cx)) => Closed::MadeWay,
+            }
+        };
+        drop(row);
+        self.ended(peer, has_begun, &closed);
+    }
+
+    fn told(&self, peer: SocketAddr, number: u64, places: &[ConnectionSlot; 2], has_begun: &mut bool, told: Told) {
+        let now = self.clock.elapsed();
+        let end = LogOffset(self.store.written().get());
+        match told {
+            Told::Begun { at } => {
+                *has_begun = true;
+                places.iter().for_each(ConnectionSlot::has_spoken);
+                let acknowledged = LogOffset(0);
+                let (rate, lag) = (Rate::default(), Lag::new(now, end));
+                self.slaves.enter(number, Slave { address: peer, began: at, next: at, acknowledged, rate, lag });
+                info!(%peer, %at, end = end.0, "a slave copies the log");
+            }
+            Told::Acknowledged { to } => {
+                self.slaves.update(number, |slave| {
+                    slave.acknowledged = to;
+                    slave.lag.came(now, to, end);
+                });
+                (self.acknowledged)(&self.slaves);
+            }
+            Told::Sending { next, bytes } => self.slaves.update(number, |slave| {
+                slave.next = next;
+                slave.rate.add(now, bytes as u64);
+                slave.lag.grew(now, slave.acknowledged, end);
+            }),
+        }
+    }
+
+    fn ended(&self, peer: SocketAddr, has_begun: bool, why: &Closed) {
+        let line = self.slaves.note_closed(self.clock.elapsed(), why);
+        if has_begun {
+            if matches!(why, Closed::Stopping) {
+                debug!(%peer, "a slave is let go: {why}");
+            } else {
+                warn!(%peer, "a slave is gone: {why}");
+            }
+            return;
+        }
+        // Anybody can connect: strangers do not flood the log.
+        let Some(untold) = line else { return };
+        let is_common =
+            matches!(why, Closed::Ended | Closed::Silent(_) | Closed::Socket(_) | Closed::MadeWay | Closed::Stopping);
+        if is_common {
+            debug!(%peer, untold, "a connection for the log ended before its first report: {why}");
+        } else {
+            warn!(%peer, untold, "a connection for the log was closed: {why}");
+        }
+    }
+}
+
+/// The slave's row; it goes when this is dropped, also by a panic.
+struct Row<'a> {
+    shared: &'a Shared,
+    number: u64,
+}
+
+impl Drop for Row<'_> {
+    fn drop(&mut self) {
+        self.shared.slaves.leave(self.number);
+    }
+}

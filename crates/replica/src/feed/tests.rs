@@ -1,0 +1,176 @@
+//! Steps of a feed, with times and offsets that were recorded from Apache 5.5.0 where it is named.
+
+use super::*;
+
+const FILE: u64 = 1 << 20;
+
+fn log(min: u64, end: u64) -> LogRange {
+    LogRange { min, end, segment_bytes: FILE }
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn feed() -> Feed {
+    Feed::new(FeedOptions::default(), seconds(0))
+}
+
+fn hears(feed: &mut Feed, now: Duration, log: LogRange, reports: &[u64]) -> Result<Effects, Closed> {
+    let bytes: Vec<u8> = reports.iter().flat_map(|report| report.to_be_bytes()).collect();
+    feed.step(now, log, Event::Heard(&bytes))
+}
+
+/// A feed that has sent up to `next`, for a slave that began with `first`.
+fn begun(first: u64, next: u64) -> Feed {
+    let (mut feed, log) = (feed(), log(0, next));
+    let effects = hears(&mut feed, seconds(0), log, &[first]).unwrap();
+    if let Some(Outgoing::Frame { at, .. }) = effects.send {
+        feed.step(seconds(0), log, Event::Read((next - at.0) as usize)).unwrap();
+        feed.step(seconds(0), log, Event::Sent).unwrap();
+    }
+    feed
+}
+
+fn frame(at: u64) -> Option<Outgoing> {
+    Some(Outgoing::Frame { at: LogOffset(at), max: BODY_BYTES })
+}
+
+#[test]
+fn nothing_is_sent_before_the_first_report_and_its_place_is_where_the_transfer_begins() {
+    let (mut feed, log) = (feed(), log(0, 300_000));
+    assert_eq!(feed.step(seconds(1), log, Event::Due).unwrap(), Effects::default());
+    assert_eq!((feed.waits_above(), feed.due()), (None, seconds(20)));
+    let report = 245_u64.to_be_bytes();
+    assert_eq!(feed.step(seconds(5), log, Event::Heard(&report[..3])).unwrap(), Effects::default());
+    let effects = feed.step(seconds(5), log, Event::Heard(&report[3..])).unwrap();
+    let begun = Some(LogOffset(245));
+    assert_eq!(effects, Effects { begun, acknowledged: begun, send: frame(245) });
+    // As recorded: frames at 245, 33,013, 65,781.
+    for at in [33_013, 65_781] {
+        assert_eq!(feed.step(seconds(5), log, Event::Read(BODY_BYTES)).unwrap().send, None);
+        assert_eq!(feed.step(seconds(5), log, Event::Sent).unwrap().send, frame(at));
+    }
+}
+
+#[test]
+fn an_empty_slave_gets_all_of_the_log_or_its_last_file_as_from_apache() {
+    let begins = |from_last_file, log| {
+        let mut feed = Feed::new(FeedOptions { from_last_file, ..FeedOptions::default() }, seconds(0));
+        let effects = hears(&mut feed, seconds(0), log, &[0]).unwrap();
+        assert_eq!(effects.acknowledged, Some(LogOffset(0)));
+        effects.begun.unwrap().0
+    };
+    // As recorded: the log ended in the fourth file.
+    assert_eq!(begins(true, log(0, 3 * FILE + 700)), 3_145_728);
+    assert_eq!(begins(true, log(0, 3 * FILE)), 3_145_728);
+    assert_eq!(begins(true, log(0, 0)), 0);
+    assert_eq!(begins(false, log(0, 3 * FILE + 700)), 0);
+    assert_eq!(begins(false, log(2 * FILE, 3 * FILE + 700)), 2 * FILE);
+}
+
+#[test]
+fn a_heartbeat_goes_out_where_nothing_was_sent_for_five_seconds() {
+    let (mut feed, log) = (feed(), log(0, 0));
+    assert_eq!(hears(&mut feed, seconds(1), log, &[0]).unwrap().send, None);
+    assert_eq!(feed.due(), seconds(5));
+    let heartbeat = Some(Outgoing::Heartbeat { at: LogOffset(0) });
+    assert_eq!(feed.step(seconds(5), log, Event::Due).unwrap().send, heartbeat);
+    assert_eq!(feed.step(seconds(5), log, Event::Due).unwrap().send, None, "it is going out");
+    assert_eq!(feed.step(seconds(5), log, Event::Sent).unwrap().send, None);
+    assert_eq!((feed.due(), feed.waits_above()), (seconds(10), Some(LogOffset(0))));
+    let log = LogRange { end: 245, ..log };
+    assert_eq!(feed.step(seconds(6), log, Event::Due).unwrap().send, frame(0));
+}
+
+#[test]
+fn acknowledgements_are_told_once_and_the_newest_of_a_read_counts() {
+    let mut feed = begun(0, 1000);
+    let acknowledged = |feed: &mut Feed, reports: &[u64]| {
+        hears(feed, seconds(1), log(0, 1000), reports).unwrap().acknowledged.map(|end| end.0)
+    };
+    assert_eq!(acknowledged(&mut feed, &[0, 245, 735]), Some(735));
+    assert_eq!(acknowledged(&mut feed, &[735, 735]), None);
+    assert_eq!(acknowledged(&mut feed, &[1000]), Some(1000));
+}
+
+#[test]
+fn false_reports_end_the_connection_and_acknowledge_nothing() {
+    let first = |report| hears(&mut feed(), seconds(0), log(FILE, 2 * FILE), &[report]).unwrap_err();
+    assert!(matches!(first(2 * FILE + 1), Closed::Ahead { report, end } if (report, end) == (2 * FILE + 1, 2 * FILE)));
+    assert!(matches!(first(1 << 50), Closed::Ahead { .. }));
+    assert!(matches!(first(u64::MAX), Closed::Misread(Misread::Report(-1))));
+    assert!(matches!(first(FILE - 1), Closed::Behind { min: FILE, .. }));
+    let http = feed().step(seconds(0), log(0, FILE), Event::Heard(b"GET / HTTP/1.1\r\n")).unwrap_err();
+    assert!(matches!(http, Closed::Ahead { .. }), "{http}");
+
+    let later = |reports: &[u64]| {
+        let mut feed = begun(0, 1000);
+        hears(&mut feed, seconds(0), log(0, 5000), reports).unwrap_err()
+    };
+    assert!(
+        matches!(later(&[1001]), Closed::Unsent { report: 1001, sent: 1000 }),
+        "the log goes on, the frames do not"
+    );
+    assert!(matches!(later(&[1 << 50, 10]), Closed::Unsent { .. }), "each report is looked at");
+    assert!(matches!(later(&[500, 499]), Closed::Back { report: 499, before: 500 }));
+    // An empty slave whose log began in the middle.
+    let (mut feed, log) = (feed(), log(FILE, FILE + 900));
+    hears(&mut feed, seconds(0), log, &[0, 0]).unwrap();
+    assert!(matches!(hears(&mut feed, seconds(0), log, &[7]), Err(Closed::Back { report: 7, before: FILE })));
+}
+
+#[test]
+fn what_is_going_out_may_be_acknowledged_in_part() {
+    let (mut feed, log) = (feed(), log(0, 5000));
+    hears(&mut feed, seconds(0), log, &[0]).unwrap();
+    assert!(matches!(hears(&mut feed, seconds(0), log, &[0, 1]), Err(Closed::Unsent { sent: 0, .. })), "only read");
+    feed.step(seconds(0), log, Event::Read(5000)).unwrap();
+    assert_eq!(hears(&mut feed, seconds(0), log, &[245]).unwrap().acknowledged, Some(LogOffset(245)));
+}
+
+#[test]
+fn a_slave_that_does_not_report_is_gone_after_twenty_seconds() {
+    let mut silent = feed();
+    assert!(silent.step(seconds(20), log(0, 0), Event::Due).is_ok());
+    assert!(matches!(silent.step(seconds(21), log(0, 0), Event::Due), Err(Closed::Silent(_))));
+    // One that reports and does not advance stays.
+    let (mut feed, log) = (begun(0, 1000), log(0, 1000));
+    for now in (5..60).step_by(5) {
+        hears(&mut feed, seconds(now), log, &[0]).unwrap();
+        feed.step(seconds(now), log, Event::Sent).unwrap();
+    }
+    assert!(matches!(feed.step(seconds(76), log, Event::Due), Err(Closed::Silent(silent)) if silent == seconds(21)));
+}
+
+#[test]
+fn a_slave_that_retention_has_passed_is_told_to_copy_anew() {
+    let mut feed = begun(0, 1000);
+    let passed = feed.step(seconds(1), log(FILE, 2 * FILE), Event::Due);
+    assert!(matches!(passed, Err(Closed::Behind { report: 1000, min: FILE })), "{passed:?}");
+}
+
+#[test]
+fn bodies_stay_within_the_limit_of_a_second() {
+    let per_second = 100_000;
+    let options = FeedOptions { bytes_per_second: Some(per_second), ..FeedOptions::default() };
+    let (mut feed, log) = (Feed::new(options, seconds(0)), log(0, 100 << 20));
+    let mut now = Duration::ZERO;
+    let mut effects = hears(&mut feed, now, log, &[0]).unwrap();
+    let mut sent = 0;
+    while now < seconds(10) {
+        if let Some(Outgoing::Frame { max, .. }) = effects.send {
+            assert!(max > 0);
+            sent += max as u64;
+            feed.step(now, log, Event::Read(max)).unwrap();
+            effects = feed.step(now, log, Event::Sent).unwrap();
+            continue;
+        }
+        assert_eq!(feed.waits_above(), None, "the log's end changes nothing");
+        let due = feed.due();
+        assert!(due > now, "{due:?} {now:?}");
+        now = due;
+        effects = hears(&mut feed, now, log, &[0]).unwrap();
+    }
+    assert!((per_second * 9..=per_second * 11 + BODY_BYTES as u64).contains(&sent), "{sent}");
+}

@@ -1,0 +1,226 @@
+//! The slave's side of the plain stream, without socket and clock: [`Follow::step`] takes what happened and says when to report.
+//!
+//! The slave reports at once when it is connected, which tells the master where to begin; Apache's waits up to 5 s. From then on each byte
+//! has to come at its place. Bodies gather in a block, which the driver takes to the log; what the log has then is reported, in one report
+//! for all that has come by then. A slave never takes a report back.
+//!
+//! `follow/driver.rs` has the socket, the log and the attempts to connect, `follow/back_off.rs` the pauses between these.
+
+mod back_off;
+mod driver;
+mod status;
+
+use std::time::Duration;
+
+use protocol::LogOffset;
+
+use crate::wire::plain::{Frames, Misread, Piece};
+
+pub use driver::{FollowEnd, Follower};
+pub use status::FollowStatus;
+
+/// Bytes of the log that gather while a block before them goes to the log.
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// How a slave follows.
+#[derive(Clone, Copy, Debug)]
+pub struct FollowOptions {
+    /// Where nothing was reported for so long, the last report is repeated (`haSendHeartbeatInterval`).
+    pub heartbeat: Duration,
+    /// A master that sends nothing for so long is gone (`haHousekeepingInterval`).
+    pub silence: Duration,
+    /// With an empty log only the master's last file is copied (`syncFromLastFile`).
+    pub from_last_file: bool,
+}
+
+impl Default for FollowOptions {
+    /// Apache's defaults, but for an empty log, for which all of the master's is copied.
+    fn default() -> FollowOptions {
+        FollowOptions { heartbeat: Duration::from_secs(5), silence: Duration::from_secs(20), from_last_file: false }
+    }
+}
+
+/// Something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event<'a> {
+    /// Bytes came from the master.
+    Heard(&'a [u8]),
+    /// The log has what lies below this, as surely as the flush mode asks for.
+    Has(LogOffset),
+    /// Time has passed.
+    Due,
+}
+
+/// Bytes of the log, in order.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// The log offset of the first one.
+    pub at: u64,
+    /// The bytes. They may go beyond the end of a file.
+    pub bytes: Vec<u8>,
+}
+
+/// What does not follow in the stream of a master.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    /// Bytes that are no frame.
+    #[error(transparent)]
+    Misread(#[from] Misread),
+    /// A frame of another place.
+    #[error(
+        "the master goes on at log offset {at}, the log here ends at {expected}: the logs differ; cut this log, or move its store away to copy \
+         anew"
+    )]
+    Elsewhere {
+        /// Where the frame begins.
+        at: u64,
+        /// Where it should.
+        expected: u64,
+    },
+    /// A master's frame lies in one file.
+    #[error(
+        "the frame of {bytes} bytes at log offset {at} does not end in its file of {segment_bytes}: files of the two logs have different \
+         sizes, set mappedFileSizeCommitLog as there and copy the log anew"
+    )]
+    AcrossFiles {
+        /// Where it begins.
+        at: u64,
+        /// How long it is.
+        bytes: u32,
+        /// How long our files are.
+        segment_bytes: u64,
+    },
+    /// The log here is empty, and the master's first frame is not of the first file.
+    #[error("the master begins at log offset {at}, and the log here is empty")]
+    BeginsAt {
+        /// Where it begins.
+        at: u64,
+    },
+    /// Nothing came for too long.
+    #[error("the master was silent for {} ms (haHousekeepingInterval)", .0.as_millis())]
+    Silent(Duration),
+}
+
+/// The state of one connection. See the module.
+#[derive(Debug)]
+pub struct Follow {
+    options: FollowOptions,
+    segment_bytes: u64,
+    frames: Frames,
+    /// The next byte belongs here.
+    next: u64,
+    block: Block,
+    /// Where the master goes on may differ only if nothing was there before.
+    is_empty: bool,
+    reported: u64,
+    reported_at: Duration,
+    heard_at: Duration,
+}
+
+impl Follow {
+    /// Connected, with a log that ends at `has`, all of it as safe as the flush mode asks for. The caller reports `has` at once.
+    pub fn new(options: FollowOptions, segment_bytes: u64, now: Duration, has: LogOffset) -> Follow {
+        Follow {
+            options,
+            segment_bytes: segment_bytes.max(1),
+            frames: Frames::default(),
+            next: has.0,
+            block: Block { at: has.0, bytes: Vec::new() },
+            is_empty: has.0 == 0,
+            reported: has.0,
+            reported_at: now,
+            heard_at: now,
+        }
+    }
+
+    /// Where the next byte of the stream belongs.
+    pub fn next(&self) -> LogOffset {
+        LogOffset(self.next)
+    }
+
+    /// The highest report so far.
+    pub fn reported(&self) -> LogOffset {
+        LogOffset(self.reported)
+    }
+
+    /// As much has gathered as may: nothing is read from the master until the block is taken.
+    pub fn is_full(&self) -> bool {
+        self.block.bytes.len() >= BLOCK_BYTES
+    }
+
+    /// When [`Event::Due`] has to come at the latest.
+    pub fn due(&self) -> Duration {
+        let heartbeat = self.reported_at + self.options.heartbeat;
+        if self.is_full() { heartbeat } else { heartbeat.min(self.heard_at + self.options.silence) }
+    }
+
+    /// Takes what has gathered, in exchange for a buffer.
+    pub fn take_block(&mut self, now: Duration, mut buffer: Vec<u8>) -> Option<Block> {
+        if self.block.bytes.is_empty() {
+            return None;
+        }
+        if self.is_full() {
+            // The master was not listened to.
+            self.heard_at = now;
+        }
+        buffer.clear();
+        Some(std::mem::replace(&mut self.block, Block { at: self.next, bytes: buffer }))
+    }
+
+    /// Takes an event, and says what to report, if anything. After an error the connection ends.
+    pub fn step(&mut self, now: Duration, event: Event<'_>) -> Result<Option<LogOffset>, Broken> {
+        match event {
+            Event::Heard(bytes) => {
+                self.heard_at = now;
+                self.heard(bytes)?;
+            }
+            Event::Has(has) => {
+                if has.0 > self.reported {
+                    (self.reported, self.reported_at) = (has.0, now);
+                    return Ok(Some(has));
+                }
+            }
+            Event::Due => {}
+        }
+        let silent = now.saturating_sub(self.heard_at);
+        if silent > self.options.silence && !self.is_full() {
+            return Err(Broken::Silent(silent));
+        }
+        if now.saturating_sub(self.reported_at) >= self.options.heartbeat {
+            self.reported_at = now;
+            return Ok(Some(LogOffset(self.reported)));
+        }
+        Ok(None)
+    }
+
+    fn heard(&mut self, mut bytes: &[u8]) -> Result<(), Broken> {
+        while let Some(piece) = self.frames.next(&mut bytes)? {
+            match piece {
+                Piece::Header { at, body_bytes } => self.header(at.0, body_bytes)?,
+                Piece::Body(body) => {
+                    self.next += body.len() as u64;
+                    self.block.bytes.extend_from_slice(body);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn header(&mut self, at: u64, bytes: u32) -> Result<(), Broken> {
+        if at != self.next {
+            return Err(if self.is_empty {
+                Broken::BeginsAt { at }
+            } else {
+                Broken::Elsewhere { at, expected: self.next }
+            });
+        }
+        self.is_empty = self.is_empty && bytes == 0;
+        if at % self.segment_bytes + u64::from(bytes) > self.segment_bytes {
+            return Err(Broken::AcrossFiles { at, bytes, segment_bytes: self.segment_bytes });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

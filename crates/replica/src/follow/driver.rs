@@ -1,0 +1,388 @@
+//! The socket and the log of a slave: one task that connects, reads and reports, and has blocks put into the log by a thread that may wait.
+//!
+//! It holds a block that gathers and one that goes to the log. When both are full the socket is not read, so that memory stays the same
+//! however fast the master is. One block at a time is under way, and nobody else appends to the log.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::future::{Future, pending};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use env::{Clock, Random};
+use protocol::LogOffset;
+use store::{AppendError, CopyError, LogCopy, NotWritable, Store};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+
+use super::back_off::BackOff;
+use super::status::FollowStatus;
+use super::{Block, Broken, Event, Follow, FollowOptions};
+use crate::beginning::{AskBeginning, AskError, Beginning};
+use crate::wire::plain;
+
+/// Bytes that are read from the socket at a time.
+const READ_BYTES: usize = 64 << 10;
+const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+/// Between two looks whether the log takes bytes again, and whether that is still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A connection that lasted for so long was a good one.
+const GOOD_AFTER: Duration = Duration::from_secs(10);
+
+/// Why a slave does not follow any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FollowEnd {
+    /// It was to stop.
+    Stopped,
+    /// The store is being closed.
+    StoreClosed,
+    /// The log here is empty, and the master's begins at this file. The owner closes the store, lets it begin there
+    /// ([`LogCopy::begin_at`]), opens it, and follows anew.
+    BeginAt(LogOffset),
+}
+
+/// A slave that follows its master.
+pub struct Follower {
+    /// Gets the copy. Nobody else appends to it.
+    pub store: Arc<Store>,
+    /// The time.
+    pub clock: Clock,
+    /// Spreads attempts to connect.
+    pub random: Random,
+    /// How it follows.
+    pub options: FollowOptions,
+    /// Given topics that are new to the log, names those whose records may hold batches (`queue.type=BatchCQ`). Called on a thread that may
+    /// wait.
+    pub batch_topics: Arc<dyn Fn(&[&str]) -> HashSet<String> + Send + Sync>,
+    /// Asks the master how its log begins, where the log here is empty.
+    pub beginning: AskBeginning,
+    /// What others see of it.
+    pub status: Arc<FollowStatus>,
+}
+
+/// Why an attempt to follow ended.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Broken(#[from] Broken),
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+    #[error("cannot learn how the master's log begins: {0}")]
+    Ask(#[from] AskError),
+    #[error("the first record of the master's log is not whole: {bytes} bytes came")]
+    FirstRecord { bytes: usize },
+    #[error(
+        "the master's log begins at {at}, where no file of {segment_bytes} bytes begins: set mappedFileSizeCommitLog as there and copy the log \
+         anew"
+    )]
+    NotAFile { at: u64, segment_bytes: u64 },
+    #[error("cannot connect: {0}")]
+    Connect(io::Error),
+    #[error("the connection has failed: {0}")]
+    Socket(io::Error),
+    #[error("the master has closed the connection; its log says why")]
+    Closed,
+    #[error("the log here is empty and begins elsewhere")]
+    BeginAt(LogOffset),
+    #[error("the master is another one now")]
+    OtherMaster,
+    #[error("a block was not put into the log: a bug")]
+    Bug,
+}
+
+/// What the task waited for.
+enum Happened {
+    Heard(usize),
+    Folded,
+    Has,
+    Due,
+}
+
+impl Follower {
+    /// Follows the master at the address that `masters` shows (`host:port` of its HA port), and another one as soon as it shows that, until
+    /// `stop` is done. It has to be driven to its end: dropped, it may leave a block on its way to the log.
+    pub async fn run(
+        self,
+        mut masters: watch::Receiver<Option<Arc<str>>>,
+        stop: impl Future<Output = ()> + Send,
+    ) -> FollowEnd {
+        let mut back_off = BackOff::new(self.random.clone());
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let master = masters.borrow_and_update().clone();
+            let (mut folding, begun, before) = (Folding::default(), self.clock.elapsed(), self.store.end());
+            let failure = tokio::select! {
+                biased;
+                () = &mut stop => None,
+                () = another(&mut masters, master.as_ref()) => Some(Failure::OtherMaster),
+                failure = self.attempt(master.as_ref(), &mut folding) => Some(failure),
+            };
+            folding.finish().await;
+            self.status.ended(failure.as_ref().map(Failure::to_string));
+            let Some(failure) = failure else { return FollowEnd::Stopped };
+            if self.store.end() > before || self.clock.elapsed().saturating_sub(begun) >= GOOD_AFTER {
+                back_off.succeeded();
+            }
+            let failure = match self.end_of(failure) {
+                Ok(end) => return end,
+                Err(Failure::OtherMaster) => continue,
+                Err(failure) => failure,
+            };
+            let pause = back_off.next();
+            warn!(
+                master = master.as_deref(),
+                pause_ms = pause.as_millis() as u64,
+                "the master is not followed: {failure}"
+            );
+            self.status.ended(Some(failure.to_string()));
+            tokio::select! {
+                biased;
+                () = &mut stop => return FollowEnd::Stopped,
+                () = another(&mut masters, master.as_ref()) => {}
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Whether the failure is an end for the owner.
+    fn end_of(&self, failure: Failure) -> Result<FollowEnd, Failure> {
+        let segment_bytes = self.store.options().segment_bytes;
+        if let Failure::Copy(CopyError::Append(AppendError::NotWritable(NotWritable::Closed))) = failure {
+            return Ok(FollowEnd::StoreClosed);
+        }
+        let at = if let Failure::BeginAt(at) = failure {
+            at
+        } else if let Failure::Broken(Broken::BeginsAt { at }) = failure
+            && self.options.from_last_file
+        {
+            LogOffset(at)
+        } else {
+            return Err(failure);
+        };
+        if at.0.is_multiple_of(segment_bytes) {
+            info!(%at, "the log here is empty and is to begin with a file of the master's");
+            return Ok(FollowEnd::BeginAt(at));
+        }
+        Err(Failure::NotAFile { at: at.0, segment_bytes })
+    }
+
+    async fn attempt(&self, master: Option<&Arc<str>>, folding: &mut Folding) -> Failure {
+        let Some(master) = master else { return pending().await };
+        self.status.trying(master);
+        match self.follow(master, folding).await {
+            Ok(never) => match never {},
+            Err(failure) => failure,
+        }
+    }
+
+    /// What a report counts: on the device with SYNC_FLUSH, else in the kernel's hands.
+    fn mark(&self) -> &disk::Watermark {
+        if self.store.is_sync_flush() { self.store.flushed() } else { self.store.written() }
+    }
+
+    async fn follow(&self, master: &str, folding: &mut Folding) -> Result<Infallible, Failure> {
+        let batch_topics = Arc::clone(&self.batch_topics);
+        folding.copy = Some(LogCopy::new(Arc::clone(&self.store), Box::new(move |new| batch_topics(new))));
+        if self.store.end().0 == 0 && !self.options.from_last_file {
+            self.take_first(folding).await?;
+        }
+        // The first report acknowledges all of the log, and cannot name another place for the next byte.
+        self.store.want_flush();
+        self.mark().reached(self.store.end().0).await;
+
+        let connecting = timeout(CONNECT_PATIENCE, TcpStream::connect(master)).await;
+        let late = || io::Error::from(io::ErrorKind::TimedOut);
+        let mut socket = connecting.map_err(|_| late()).flatten().map_err(Failure::Connect)?;
+        socket.set_nodelay(true).map_err(Failure::Connect)?;
+        let has = self.store.end();
+        let segment_bytes = self.store.options().segment_bytes;
+        let mut follow = Follow::new(self.options, segment_bytes, self.clock.elapsed(), has);
+        self.report(&mut socket, has).await?;
+        self.status.connected();
+        info!(master, %has, "the master is followed");
+        let mut buffer = vec![0; READ_BYTES];
+        loop {
+            if folding.is_idle()
+                && let Some(block) = follow.take_block(self.clock.elapsed(), std::mem::take(&mut folding.buffer))
+            {
+                folding.start(self, block);
+            }
+            let left = follow.due().saturating_sub(self.clock.elapsed());
+            let mark = self.mark();
+            let happened = tokio::select! {
+                read = socket.read(&mut buffer), if !follow.is_full() => match read {
+                    Ok(0) => return Err(Failure::Closed),
+                    Ok(bytes) => Happened::Heard(bytes),
+                    Err(error) => return Err(Failure::Socket(error)),
+                },
+                folded = folding.done() => {
+                    folded?;
+                    Happened::Folded
+                }
+                () = mark.reached(follow.reported().0.saturating_add(1)) => Happened::Has,
+                () = sleep(left) => Happened::Due,
+            };
+            let now = self.clock.elapsed();
+            let report = match happened {
+                Happened::Heard(bytes) => {
+                    self.status.heard(self.clock.now(), now, bytes as u64);
+                    follow.step(now, Event::Heard(&buffer[..bytes]))?
+                }
+                Happened::Folded | Happened::Has => follow.step(now, Event::Has(LogOffset(mark.get())))?,
+                Happened::Due => follow.step(now, Event::Due)?,
+            };
+            if let Some(report) = report {
+                self.report(&mut socket, report).await?;
+            }
+        }
+    }
+
+    /// Gets the first record of the master's log by itself: who reports 0 gets the last file.
+    async fn take_first(&self, folding: &mut Folding) -> Result<(), Failure> {
+        let record = match self.beginning.ask().await? {
+            Beginning::Empty => return Ok(()),
+            Beginning::At(at) => return Err(Failure::BeginAt(at)),
+            Beginning::First(record) => record,
+        };
+        let bytes = record.len();
+        folding.start(self, Block { at: 0, bytes: record.into() });
+        folding.done().await?;
+        if self.store.end().0 != bytes as u64 || bytes == 0 {
+            return Err(Failure::FirstRecord { bytes });
+        }
+        Ok(())
+    }
+
+    async fn report(&self, socket: &mut TcpStream, has: LogOffset) -> Result<(), Failure> {
+        // Eight bytes for which there is no room: the master has not read for long.
+        let written = timeout(self.options.silence, socket.write_all(&plain::report(has))).await;
+        written.map_err(|_| io::Error::from(io::ErrorKind::TimedOut)).flatten().map_err(Failure::Socket)?;
+        self.status.reported(self.clock.now());
+        Ok(())
+    }
+}
+
+/// Waits until `masters` shows another one.
+async fn another(masters: &mut watch::Receiver<Option<Arc<str>>>, current: Option<&Arc<str>>) {
+    // Ends when it does.
+    loop {
+        if masters.changed().await.is_err() {
+            // Nobody will say anything any more.
+            return pending().await;
+        }
+        if masters.borrow_and_update().as_ref() != current {
+            return;
+        }
+    }
+}
+
+/// The way of blocks to the log.
+#[derive(Default)]
+struct Folding {
+    /// None while a block is under way.
+    copy: Option<LogCopy>,
+    /// Of the block before.
+    buffer: Vec<u8>,
+    running: Option<JoinHandle<Folded>>,
+    /// Nobody waits for the block any more. Relaxed: a hint.
+    give_up: Arc<AtomicBool>,
+}
+
+/// A block that is done with.
+struct Folded {
+    copy: LogCopy,
+    buffer: Vec<u8>,
+    taken: Result<(), CopyError>,
+}
+
+impl Folding {
+    fn is_idle(&self) -> bool {
+        self.running.is_none()
+    }
+
+    /// Has a thread put a block into the log. None is under way.
+    fn start(&mut self, follower: &Follower, block: Block) {
+        let Some(mut copy) = self.copy.take() else { return };
+        let (store, status) = (Arc::clone(&follower.store), Arc::clone(&follower.status));
+        let give_up = Arc::clone(&self.give_up);
+        self.running = Some(tokio::task::spawn_blocking(move || {
+            let taken = fold(&store, &mut copy, &block, &status, &give_up);
+            Folded { copy, buffer: block.bytes, taken }
+        }));
+    }
+
+    /// Waits until the block is in the log; for ever if none is under way.
+    async fn done(&mut self) -> Result<(), Failure> {
+        let Some(running) = &mut self.running else { return pending().await };
+        let folded = running.await;
+        self.running = None;
+        let Folded { copy, buffer, taken } = folded.map_err(|_| Failure::Bug)?;
+        (self.copy, self.buffer) = (Some(copy), buffer);
+        Ok(taken?)
+    }
+
+    /// Waits until the thread has left the log alone.
+    async fn finish(&mut self) {
+        self.give_up.store(true, Ordering::Relaxed);
+        if let Some(running) = self.running.take() {
+            // How it ended is told by another attempt.
+            drop(running.await);
+        }
+    }
+}
+
+/// Puts a block into the log, file by file, and waits where there is no room.
+fn fold(
+    store: &Store,
+    copy: &mut LogCopy,
+    block: &Block,
+    status: &FollowStatus,
+    give_up: &AtomicBool,
+) -> Result<(), CopyError> {
+    let segment_bytes = store.options().segment_bytes;
+    let mut has_waited = false;
+    // Each turn takes bytes, waits for room, or is the last.
+    loop {
+        let next = copy.next().0;
+        let from = next.checked_sub(block.at).and_then(|from| usize::try_from(from).ok());
+        let Some(rest) = from.and_then(|from| block.bytes.get(from..)) else {
+            return Err(CopyError::NotNext { at: block.at, next });
+        };
+        // A record that is whole may wait for room when all bytes are taken.
+        if rest.is_empty() && !has_waited {
+            return Ok(());
+        }
+        let in_file = usize::try_from(segment_bytes - next % segment_bytes).unwrap_or(usize::MAX);
+        let error = match copy.append(LogOffset(next), &rest[..rest.len().min(in_file)]) {
+            Ok(()) => {
+                if std::mem::take(&mut has_waited) {
+                    status.blocked(None);
+                }
+                continue;
+            }
+            Err(CopyError::Append(error)) => error,
+            Err(error) => return Err(error),
+        };
+        if give_up.load(Ordering::Relaxed) {
+            return Err(error.into());
+        }
+        has_waited = true;
+        let look = Instant::now() + LOOK_EVERY;
+        match &error {
+            AppendError::NoRoomYet { needed } => store.room().wait_until(*needed, look),
+            AppendError::PoolFull { from, .. } => store.written().wait_until(from + 1, look),
+            AppendError::NotWritable(NotWritable::DiskFull { .. } | NotWritable::NoRoom { .. }) => {
+                status.blocked(Some(error.to_string()));
+                // Only a pause: the log never comes there.
+                store.room().wait_until(u64::MAX, look)
+            }
+            AppendError::NotWritable(NotWritable::Closed) | AppendError::TooLong { .. } => return Err(error.into()),
+        };
+    }
+}

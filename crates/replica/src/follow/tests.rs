@@ -1,0 +1,86 @@
+//! Steps of a slave.
+
+use super::*;
+use crate::wire::plain::header;
+
+const FILE: u64 = 1 << 20;
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn follow(has: u64) -> Follow {
+    Follow::new(FollowOptions::default(), FILE, seconds(0), LogOffset(has))
+}
+
+fn frame(at: u64, body: &[u8]) -> Vec<u8> {
+    let mut frame = header(LogOffset(at), body.len() as u32).to_vec();
+    frame.extend_from_slice(body);
+    frame
+}
+
+fn hears(follow: &mut Follow, bytes: &[u8]) -> Result<Option<LogOffset>, Broken> {
+    follow.step(seconds(1), Event::Heard(bytes))
+}
+
+#[test]
+fn bodies_gather_in_order_and_what_the_log_has_is_reported_once() {
+    let mut follow = follow(245);
+    let stream = [frame(245, &[1; 100]), frame(345, &[]), frame(345, &[2; 50])].concat();
+    for part in stream.chunks(7) {
+        assert_eq!(hears(&mut follow, part), Ok(None));
+    }
+    let bytes = [[1; 100].as_slice(), &[2; 50]].concat();
+    assert_eq!(follow.take_block(seconds(1), Vec::new()), Some(Block { at: 245, bytes }));
+    assert_eq!((follow.take_block(seconds(1), Vec::new()), follow.next()), (None, LogOffset(395)));
+    assert_eq!(follow.step(seconds(1), Event::Has(LogOffset(345))), Ok(Some(LogOffset(345))));
+    assert_eq!(follow.step(seconds(1), Event::Has(LogOffset(345))), Ok(None));
+    // The mode asks for more now, and a report is never taken back.
+    assert_eq!(follow.step(seconds(1), Event::Has(LogOffset(245))), Ok(None));
+    assert_eq!(follow.step(seconds(6), Event::Due), Ok(Some(LogOffset(345))));
+    hears(&mut follow, &frame(395, &[3; 5])).unwrap();
+    assert_eq!(follow.take_block(seconds(6), Vec::new()), Some(Block { at: 395, bytes: vec![3; 5] }));
+}
+
+#[test]
+fn a_report_is_repeated_every_five_seconds_and_a_silent_master_is_gone_after_twenty() {
+    let mut follow = follow(245);
+    assert_eq!(follow.due(), seconds(5));
+    for now in [5, 10, 15, 20] {
+        assert_eq!(follow.step(seconds(now - 1), Event::Due), Ok(None));
+        assert_eq!(follow.step(seconds(now), Event::Due), Ok(Some(LogOffset(245))));
+    }
+    assert_eq!(follow.due(), seconds(20));
+    assert_eq!(follow.step(seconds(21), Event::Due), Err(Broken::Silent(seconds(21))));
+    // Heartbeats keep it.
+    let heartbeat = frame(245, &[]);
+    assert!(follow.step(seconds(22), Event::Heard(&heartbeat)).is_ok());
+    assert!(follow.step(seconds(42), Event::Due).is_ok());
+}
+
+#[test]
+fn a_slave_that_cannot_take_more_does_not_blame_its_master() {
+    let mut follow = follow(0);
+    hears(&mut follow, &frame(0, &vec![1; BLOCK_BYTES])).unwrap();
+    assert!(follow.is_full());
+    // It goes on reporting, so that the master does not take it for gone.
+    assert_eq!(follow.step(seconds(60), Event::Due), Ok(Some(LogOffset(0))));
+    assert_eq!(follow.due(), seconds(65));
+    assert!(follow.take_block(seconds(60), Vec::new()).is_some());
+    assert!(follow.step(seconds(79), Event::Due).is_ok());
+    assert!(matches!(follow.step(seconds(81), Event::Due), Err(Broken::Silent(_))));
+}
+
+#[test]
+fn what_does_not_follow_ends_the_connection() {
+    let broken = |has, bytes: &[u8]| hears(&mut follow(has), bytes).unwrap_err();
+    assert_eq!(broken(245, &frame(244, &[])), Broken::Elsewhere { at: 244, expected: 245 });
+    assert_eq!(broken(245, &frame(500, &[0; 9])), Broken::Elsewhere { at: 500, expected: 245 });
+    assert_eq!(broken(0, &frame(FILE, &[])), Broken::BeginsAt { at: FILE });
+    let two = [frame(0, &[1; 10]), frame(11, &[])].concat();
+    assert_eq!(broken(0, &two), Broken::Elsewhere { at: 11, expected: 10 });
+    let across = Broken::AcrossFiles { at: FILE - 5, bytes: 6, segment_bytes: FILE };
+    assert_eq!(broken(FILE - 5, &frame(FILE - 5, &[0; 6])), across);
+    assert!(hears(&mut follow(FILE - 5), &frame(FILE - 5, &[0; 5])).is_ok());
+    assert!(matches!(broken(0, &[0xFF; 12]), Broken::Misread(_)));
+}

@@ -1,0 +1,300 @@
+//! How far slaves have come: figures for `haStatus` (907), and the place that enough of them have.
+//!
+//! [`Slaves`] has a row for each slave that has reported, written by its driver. A plain connection names nobody, so an address is one
+//! copy however many connections it has: two connections of one slave acknowledge nothing twice.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use protocol::LogOffset;
+use protocol::body::{HaConnectionRuntimeInfo, HaRuntimeInfo};
+
+use crate::feed::{CLOSED, Closed};
+
+/// Lines about connections that end are logged as often as this.
+const LINE_EVERY: Duration = Duration::from_secs(1);
+
+/// Bytes a second, of the last whole second.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rate {
+    /// The second that is counted.
+    second: u64,
+    bytes: u64,
+    last: u64,
+}
+
+impl Rate {
+    /// So many bytes passed now.
+    pub fn add(&mut self, now: Duration, bytes: u64) {
+        self.turn(now);
+        self.bytes += bytes;
+    }
+
+    /// How many there were.
+    pub fn per_second(mut self, now: Duration) -> u64 {
+        self.turn(now);
+        self.last
+    }
+
+    fn turn(&mut self, now: Duration) {
+        let second = now.as_secs();
+        if second != self.second {
+            self.last = if second == self.second + 1 { self.bytes } else { 0 };
+            (self.second, self.bytes) = (second, 0);
+        }
+    }
+}
+
+/// How long a follower has been behind, in constant space: it has what there was at `caught_up_at`.
+#[derive(Clone, Copy, Debug)]
+pub struct Lag {
+    /// An end of the log, seen at `marked_at`.
+    mark: u64,
+    marked_at: Duration,
+    caught_up_at: Duration,
+}
+
+impl Lag {
+    /// Of a follower that begins now, with a log that ends at `end`.
+    pub fn new(now: Duration, end: LogOffset) -> Lag {
+        Lag { mark: end.0, marked_at: now, caught_up_at: now }
+    }
+
+    /// The follower has come to `has`, of a log that ends at `end`.
+    pub fn came(&mut self, now: Duration, has: LogOffset, end: LogOffset) {
+        if has >= end {
+            *self = Lag::new(now, end);
+        } else if has.0 >= self.mark {
+            *self = Lag { mark: end.0, marked_at: now, caught_up_at: self.marked_at };
+        }
+    }
+
+    /// The log of a follower at `has` has grown to `end` a moment ago. One that had all of it before was not behind until now.
+    pub fn grew(&mut self, now: Duration, has: LogOffset, end: LogOffset) {
+        if has.0 >= self.mark {
+            *self = Lag::new(now, end);
+        }
+    }
+
+    /// For how long the log has had bytes that the follower, which is at `has`, does not have.
+    pub fn behind(&self, now: Duration, has: LogOffset, end: LogOffset) -> Duration {
+        if has >= end { Duration::ZERO } else { now.saturating_sub(self.caught_up_at) }
+    }
+}
+
+/// A slave, as its master sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Slave {
+    /// Where it connects from.
+    pub address: SocketAddr,
+    /// Where the transfer began.
+    pub began: LogOffset,
+    /// Where the next frame begins.
+    pub next: LogOffset,
+    /// It has what lies below.
+    pub acknowledged: LogOffset,
+    /// Bytes of the log that go to it.
+    pub rate: Rate,
+    /// How long it has been behind.
+    pub lag: Lag,
+}
+
+/// The slaves of a master, and why connections ended.
+#[derive(Debug)]
+pub struct Slaves {
+    /// Guards the rows; taken for an acknowledgement, a frame and a look. Nothing is taken inside.
+    rows: Mutex<HashMap<u64, Slave>>,
+    /// By [`Closed::kind`]. Relaxed: they stand alone.
+    closed: [AtomicU64; CLOSED.len()],
+    /// Guards itself only.
+    lines: Mutex<Lines>,
+}
+
+impl Default for Slaves {
+    fn default() -> Slaves {
+        Slaves { rows: Mutex::default(), closed: std::array::from_fn(|_| AtomicU64::new(0)), lines: Mutex::default() }
+    }
+}
+
+/// Lines about connections that ended: one a second, with how many there were without one.
+#[derive(Debug, Default)]
+struct Lines {
+    last: Option<Duration>,
+    untold: u64,
+}
+
+impl Slaves {
+    /// A slave of this number has begun.
+    pub(crate) fn enter(&self, number: u64, slave: Slave) {
+        self.rows.lock().insert(number, slave);
+    }
+
+    /// Changes the row of a slave.
+    pub(crate) fn update(&self, number: u64, change: impl FnOnce(&mut Slave)) {
+        if let Some(slave) = self.rows.lock().get_mut(&number) {
+            change(slave);
+        }
+    }
+
+    /// The slave is gone.
+    pub(crate) fn leave(&self, number: u64) {
+        self.rows.lock().remove(&number);
+    }
+
+    /// Counts why a connection ended. Says whether that may be logged now, and how many before were not.
+    pub(crate) fn note_closed(&self, now: Duration, why: &Closed) -> Option<u64> {
+        self.closed[why.kind()].fetch_add(1, Ordering::Relaxed);
+        let mut lines = self.lines.lock();
+        if lines.last.is_some_and(|last| now.saturating_sub(last) < LINE_EVERY) {
+            lines.untold += 1;
+            return None;
+        }
+        lines.last = Some(now);
+        Some(std::mem::take(&mut lines.untold))
+    }
+
+    /// How many connections ended since the start, by reason.
+    pub fn closed(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        CLOSED.into_iter().zip(self.closed.iter().map(|count| count.load(Ordering::Relaxed)))
+    }
+
+    /// The slaves, by address.
+    pub fn list(&self) -> Vec<Slave> {
+        let mut slaves: Vec<Slave> = self.rows.lock().values().copied().collect();
+        slaves.sort_unstable_by_key(|slave| slave.address);
+        slaves
+    }
+
+    /// The log offset below which at least so many slaves have the log; an address counts once, with its highest acknowledgement. None if
+    /// there are not so many. For 0 slaves that is everything.
+    pub fn position(&self, slaves: usize) -> Option<LogOffset> {
+        let Some(last) = slaves.checked_sub(1) else { return Some(LogOffset(u64::MAX)) };
+        let mut by_address: BTreeMap<IpAddr, LogOffset> = BTreeMap::new();
+        for slave in self.rows.lock().values() {
+            let highest = by_address.entry(slave.address.ip()).or_default();
+            *highest = slave.acknowledged.max(*highest);
+        }
+        let mut positions: Vec<LogOffset> = by_address.into_values().collect();
+        positions.sort_unstable_by(|one, other| other.cmp(one));
+        positions.get(last).copied()
+    }
+
+    /// The answer to 907 of a master whose log ends at `end`. A slave is in sync if it is less than `gap_max` bytes behind
+    /// (`haMaxGapNotInSync`).
+    pub fn status(&self, now: Duration, end: LogOffset, gap_max: u64) -> HaRuntimeInfo {
+        let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let rows = self.list().into_iter().map(|slave| {
+            // It may be ahead of an end that was read before its acknowledgement.
+            let diff = end.0.saturating_sub(slave.acknowledged.0);
+            HaConnectionRuntimeInfo {
+                addr: slave.address.to_string(),
+                diff: signed(diff),
+                in_sync: diff < gap_max,
+                slave_ack_offset: signed(slave.acknowledged.0),
+                transfer_from_where: signed(slave.next.0),
+                transferred_byte_in_second: signed(slave.rate.per_second(now)),
+            }
+        });
+        let rows: Vec<HaConnectionRuntimeInfo> = rows.collect();
+        HaRuntimeInfo {
+            ha_client_runtime_info: None,
+            in_sync_slave_nums: i32::try_from(rows.iter().filter(|row| row.in_sync).count()).unwrap_or(i32::MAX),
+            ha_connection_info: rows,
+            master: true,
+            master_commit_log_max_offset: signed(end.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn slave(address: &str, acknowledged: u64) -> Slave {
+        Slave {
+            address: address.parse().unwrap(),
+            began: LogOffset(0),
+            next: LogOffset(acknowledged),
+            acknowledged: LogOffset(acknowledged),
+            rate: Rate::default(),
+            lag: Lag::new(ms(0), LogOffset(0)),
+        }
+    }
+
+    #[test]
+    fn a_rate_is_that_of_the_last_whole_second() {
+        let mut rate = Rate::default();
+        rate.add(ms(100), 10);
+        rate.add(ms(900), 20);
+        assert_eq!(rate.per_second(ms(950)), 0);
+        assert_eq!(rate.per_second(ms(1000)), 30);
+        rate.add(ms(1500), 5);
+        assert_eq!((rate.per_second(ms(1999)), rate.per_second(ms(2000)), rate.per_second(ms(3000))), (30, 5, 0));
+    }
+
+    #[test]
+    fn a_lag_is_the_time_since_the_follower_had_all_that_there_was() {
+        let mut lag = Lag::new(ms(0), LogOffset(0));
+        let (at, end) = (LogOffset(100), LogOffset(1000));
+        lag.came(ms(10), at, LogOffset(100));
+        assert_eq!(lag.behind(ms(50), at, LogOffset(100)), ms(0));
+        // The log goes on, and the follower stands still.
+        lag.grew(ms(1000), at, end);
+        lag.grew(ms(2000), at, LogOffset(1500));
+        assert_eq!(lag.behind(ms(3000), at, end), ms(2000), "at 1000 ms it had all that there was");
+        // It has come to the end of that time, and the log has gone on.
+        lag.came(ms(3000), end, LogOffset(2000));
+        assert_eq!(lag.behind(ms(3500), end, LogOffset(2000)), ms(2500));
+        lag.came(ms(4000), LogOffset(2000), LogOffset(2000));
+        assert_eq!(lag.behind(ms(9000), LogOffset(2000), LogOffset(2000)), ms(0));
+    }
+
+    #[test]
+    fn an_address_is_one_copy_however_many_connections_it_has() {
+        let slaves = Slaves::default();
+        assert_eq!((slaves.position(0), slaves.position(1)), (Some(LogOffset(u64::MAX)), None));
+        slaves.enter(1, slave("10.0.0.1:1000", 500));
+        slaves.enter(2, slave("10.0.0.1:1001", 700));
+        assert_eq!((slaves.position(1), slaves.position(2)), (Some(LogOffset(700)), None));
+        slaves.enter(3, slave("10.0.0.2:1000", 600));
+        assert_eq!((slaves.position(1), slaves.position(2)), (Some(LogOffset(700)), Some(LogOffset(600))));
+        slaves.update(3, |slave| slave.acknowledged = LogOffset(800));
+        slaves.leave(2);
+        assert_eq!((slaves.position(1), slaves.position(2)), (Some(LogOffset(800)), Some(LogOffset(500))));
+    }
+
+    /// As recorded from 5.5.0.
+    #[test]
+    fn the_status_is_what_apache_answers() {
+        let slaves = Slaves::default();
+        slaves.enter(1, slave("127.0.0.1:51556", 980));
+        slaves.enter(2, slave("127.0.0.1:51557", 100));
+        let status = slaves.status(ms(0), LogOffset(980), 880);
+        assert_eq!((status.in_sync_slave_nums, status.master, status.master_commit_log_max_offset), (1, true, 980));
+        let first = HaConnectionRuntimeInfo {
+            addr: "127.0.0.1:51556".to_owned(),
+            diff: 0,
+            in_sync: true,
+            slave_ack_offset: 980,
+            transfer_from_where: 980,
+            transferred_byte_in_second: 0,
+        };
+        assert_eq!(status.ha_connection_info[0], first);
+        assert_eq!((status.ha_connection_info[1].diff, status.ha_connection_info[1].in_sync), (880, false));
+    }
+
+    #[test]
+    fn many_connections_that_end_are_counted_and_logged_once_a_second() {
+        let slaves = Slaves::default();
+        let lines: Vec<_> = (0..2500).map(|now| slaves.note_closed(ms(now), &Closed::NotAllowed)).collect();
+        assert_eq!(lines.into_iter().flatten().collect::<Vec<_>>(), [0, 999, 999]);
+        assert_eq!(slaves.closed().next(), Some(("notAllowed", 2500)));
+    }
+}

@@ -1,0 +1,245 @@
+//! What comes to the port and is no slave, what a slave is told that is not true, and the bytes on the wire.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use protocol::LogOffset;
+use replica::feed::{Allowed, FeedOptions, PortOptions};
+use replica::follow::FollowOptions;
+use store::Store;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::*;
+
+async fn connect(address: SocketAddr) -> TcpStream {
+    let socket = TcpStream::connect(address).await.unwrap();
+    socket.set_nodelay(true).unwrap();
+    socket
+}
+
+async fn report(socket: &mut TcpStream, end: u64) {
+    socket.write_all(&end.to_be_bytes()).await.unwrap();
+}
+
+/// A frame as Apache's slave reads it: place and body.
+async fn frame(socket: &mut TcpStream) -> (u64, Vec<u8>) {
+    let mut header = [0; 12];
+    in_time("a frame", socket.read_exact(&mut header)).await.unwrap();
+    let mut body = vec![0; u32::from_be_bytes(header[8..].try_into().unwrap()) as usize];
+    in_time("a body", socket.read_exact(&mut body)).await.unwrap();
+    (u64::from_be_bytes(header[..8].try_into().unwrap()), body)
+}
+
+/// The other side has closed it; what came before does not matter.
+async fn is_closed(socket: &mut TcpStream) {
+    let mut bytes = vec![0; 64 << 10];
+    in_time("the close", async { while socket.read(&mut bytes).await.is_ok_and(|bytes| bytes > 0) {} }).await;
+}
+
+fn all() -> Allowed {
+    Allowed::new(|_| true)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_are_those_of_apache() {
+    let dir = tempfile::tempdir().unwrap();
+    let main = open(dir.path());
+    let mut options = PortOptions::new(all());
+    options.feed = FeedOptions { heartbeat: Duration::from_millis(300), ..FeedOptions::default() };
+    let master = Master::with(&main, options);
+    let mut slave = connect(master.address).await;
+    report(&mut slave, 0).await;
+    assert_eq!(frame(&mut slave).await, (0, vec![]), "a heartbeat of an empty log");
+    fill(&main, 0..300);
+    let mut log = vec![];
+    while (log.len() as u64) < main.end().0 {
+        let (at, body) = frame(&mut slave).await;
+        assert_eq!(at, log.len() as u64);
+        assert!(body.len() <= 32 << 10);
+        let last = (at + body.len() as u64).saturating_sub(1).max(at);
+        assert_eq!(at / SEGMENT, last / SEGMENT, "a frame lies in one file");
+        log.extend(body);
+        report(&mut slave, log.len() as u64).await;
+    }
+    assert!(log == log_of(&main));
+    assert_eq!(frame(&mut slave).await, (main.end().0, vec![]), "a heartbeat states where the next frame begins");
+    let end = main.end();
+    eventually("the acknowledgement", || master.slaves.position(1) == Some(end)).await;
+    assert!(master.acknowledged.load(Ordering::Relaxed) > 0);
+    // As recorded: a slave whose log ends at the first record gets the rest from there.
+    let mut other = connect(master.address).await;
+    let first = u32::from_be_bytes(log[..4].try_into().unwrap()) as usize;
+    report(&mut other, first as u64).await;
+    let (at, body) = frame(&mut other).await;
+    assert_eq!((at as usize, body.len()), (first, 32 << 10));
+    assert!(body == log[first..][..body.len()]);
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn false_reports_acknowledge_nothing_and_end_the_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let main = open(dir.path());
+    fill(&main, 0..20);
+    let master = Master::of(&main);
+    let end = main.end().0;
+    for (reports, reason) in [
+        (vec![1 << 50], "ahead"),
+        (vec![i64::MAX as u64], "ahead"),
+        (vec![end + 1000], "ahead"),
+        (vec![u64::MAX], "misread"),
+        (vec![end, end + 1], "unsent"),
+        (vec![end, 0], "back"),
+    ] {
+        let mut stranger = connect(master.address).await;
+        for end in &reports {
+            report(&mut stranger, *end).await;
+        }
+        is_closed(&mut stranger).await;
+        eventually(reason, || master.closed(reason) > 0).await;
+        eventually("no slave", || master.slaves.list().is_empty()).await;
+    }
+    assert_eq!(master.closed("ahead"), 3);
+    assert_eq!(master.slaves.position(1), None);
+    let mut http = connect(master.address).await;
+    http.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").await.unwrap();
+    is_closed(&mut http).await;
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_say_nothing_make_way_for_a_slave() {
+    let (of_master, of_slave) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (main, copy) = (open(of_master.path()), open(of_slave.path()));
+    fill(&main, 0..50);
+    let mut options = PortOptions::new(all());
+    options.connections_max = 16;
+    let master = Master::with(&main, options);
+    let mut scanners = Vec::new();
+    for _ in 0..300 {
+        scanners.push(connect(master.address).await);
+    }
+    let slave = Slave::of(&copy, master.address, ask(&main));
+    came_to(&copy, main.end()).await;
+    for _ in 0..100 {
+        scanners.push(connect(master.address).await);
+    }
+    fill(&main, 50..100);
+    came_to(&copy, main.end()).await;
+    assert_copied(&main, &copy);
+    eventually("the scanners to be counted", || master.closed("madeWay") + master.closed("full") >= 384).await;
+    assert_eq!(slave.status.connections(), 1, "a slave that has reported stays");
+    slave.stop().await;
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_is_not_allowed_gets_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let main = open(dir.path());
+    let master = Master::with(&main, PortOptions::new(Allowed::new(|address| !address.is_loopback())));
+    let mut stranger = connect(master.address).await;
+    is_closed(&mut stranger).await;
+    assert_eq!((master.closed("notAllowed"), master.slaves.list().len()), (1, 0));
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slave_with_more_than_its_master_is_let_go_and_keeps_what_it_has() {
+    let (of_master, of_slave) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (main, copy) = (open(of_master.path()), open(of_slave.path()));
+    fill(&main, 0..20);
+    fill(&copy, 0..40);
+    let end = copy.end();
+    let master = Master::of(&main);
+    let slave = Slave::of(&copy, master.address, nobody_to_ask());
+    eventually("a second attempt", || master.closed("ahead") >= 2).await;
+    eventually("the failure", || slave.status.failure().is_some()).await;
+    assert_eq!((copy.end(), slave.status.is_connected()), (end, false));
+    slave.stop().await;
+    master.stop().await;
+}
+
+/// A master that sends what it is told to the first connection, and nothing to later ones.
+async fn scripted(bytes: Vec<u8>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut first = [0; 8];
+        socket.read_exact(&mut first).await.unwrap();
+        socket.write_all(&bytes).await.unwrap();
+        // Until the slave goes.
+        let mut heard = [0; 512];
+        while socket.read(&mut heard).await.is_ok_and(|bytes| bytes > 0) {}
+    });
+    address
+}
+
+async fn failure_of(store: &std::sync::Arc<Store>, stream: Vec<u8>) -> String {
+    let slave = Slave::of(store, scripted(stream).await, nobody_to_ask());
+    eventually("the failure", || slave.status.failure().is_some()).await;
+    let failure = slave.status.failure().unwrap();
+    slave.stop().await;
+    failure
+}
+
+fn header(at: u64, bytes: i32) -> Vec<u8> {
+    [at.to_be_bytes().as_slice(), &bytes.to_be_bytes()].concat()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slave_takes_nothing_that_does_not_follow_its_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let copy = open(dir.path());
+    fill(&copy, 0..20);
+    let end = copy.end();
+    for (stream, says) in [
+        (header(end.0 + 8, 0), "the logs differ"),
+        (header(end.0 - 8, 0), "the logs differ"),
+        (header(u64::MAX, 0), "no log offset"),
+        (header(end.0, -1), "-1 bytes"),
+        (header(end.0, 5 << 20), "limit"),
+        (header(end.0, SEGMENT as i32), "mappedFileSizeCommitLog"),
+        ([header(end.0, 100), vec![0; 100]].concat(), "zeros"),
+        ([header(end.0, 100), vec![0xEE; 100]].concat(), &end.0.to_string()),
+    ] {
+        let failure = failure_of(&copy, stream).await;
+        assert!(failure.contains(says), "{failure}");
+        assert_eq!(copy.end(), end);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slave_with_sync_flush_reports_what_is_on_the_device_and_never_less_than_before() {
+    let (of_master, of_slave) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (main, copy) = (open(of_master.path()), open_sync(of_slave.path()));
+    fill(&main, 0..200);
+    let log = log_of(&main);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = FollowOptions { heartbeat: Duration::from_millis(50), ..FollowOptions::default() };
+    let slave = Slave::with(&copy, listener.local_addr().unwrap(), ask(&main), options);
+    let (mut socket, _) = in_time("the slave", listener.accept()).await.unwrap();
+    let mut reported = 0;
+    let mut sent = 0;
+    while reported < log.len() as u64 {
+        let mut report = [0; 8];
+        in_time("a report", socket.read_exact(&mut report)).await.unwrap();
+        let report = u64::from_be_bytes(report);
+        assert!(report >= reported && report <= copy.flushed().get(), "{report} after {reported}");
+        reported = report;
+        if sent == 0 {
+            sent = report as usize;
+        }
+        let bytes = (log.len() - sent).min(9000).min(SEGMENT as usize - sent % SEGMENT as usize);
+        if bytes > 0 {
+            socket.write_all(&header(sent as u64, bytes as i32)).await.unwrap();
+            socket.write_all(&log[sent..][..bytes]).await.unwrap();
+            sent += bytes;
+        }
+    }
+    assert_eq!(copy.end(), LogOffset(log.len() as u64));
+    slave.stop().await;
+}

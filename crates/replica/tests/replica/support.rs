@@ -1,0 +1,282 @@
+//! Two stores, a port of the master's, and a relay between them that cuts and damages.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use env::{Clock, Random, TimeMs};
+use protocol::LogOffset;
+use protocol::record::RecordDraft;
+use replica::beginning::{AskBeginning, AskError, Beginning};
+use replica::feed::{Allowed, FeedPort, PortOptions};
+use replica::follow::{FollowEnd, FollowOptions, FollowStatus, Follower};
+use replica::lag::Slaves;
+use store::{
+    AppendError, FlushMode, LogCopy, RecordBatch, Retention, Store, StoreEnv, StoreError, StoreOptions, TagsCode,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+pub const SEGMENT: u64 = 64 << 10;
+pub const TOPIC: &str = "orders";
+
+/// Long enough for a busy machine; a test that waits so long has failed.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn options(root: &Path) -> StoreOptions {
+    StoreOptions {
+        segment_bytes: SEGMENT,
+        queue_file_bytes: 20 * 100,
+        flush_interval: Duration::from_millis(5),
+        // Whatever the machine's disk is at.
+        retention: Retention {
+            disk_max_used_percent: 100,
+            disk_clean_forcibly_percent: 100,
+            disk_warning_percent: 100,
+            delete_when: Vec::new(),
+            ..Retention::default()
+        },
+        ..StoreOptions::at(root)
+    }
+}
+
+/// Opens it as soon as the threads of a store that was dropped have ended.
+pub fn open_as(options: &StoreOptions) -> Arc<Store> {
+    let begun = Instant::now();
+    loop {
+        match Store::open(options.clone(), StoreEnv::real()) {
+            Err(StoreError::Locked { .. }) if begun.elapsed() < PATIENCE => std::thread::yield_now(),
+            opened => return opened.unwrap().0,
+        }
+    }
+}
+
+pub fn open(root: &Path) -> Arc<Store> {
+    open_as(&options(root))
+}
+
+pub fn open_sync(root: &Path) -> Arc<Store> {
+    open_as(&StoreOptions { flush: FlushMode::Sync, ..options(root) })
+}
+
+/// Appends messages of different lengths to two queues.
+pub fn fill(store: &Store, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let queue_id = (number % 2) as u32;
+        let body = vec![number as u8; 20 + (number * 37 % 1500) as usize];
+        let queue = store.queue(TOPIC, queue_id).unwrap();
+        let mut batch = RecordBatch::new();
+        batch.push(&queue, TagsCode::Code(0), |out| {
+            let host = "127.0.0.1:10911".parse().unwrap();
+            let draft = RecordDraft { queue_id: queue_id as i32, body: &body, ..RecordDraft::plain(TOPIC, host) };
+            draft.encode(out).unwrap();
+        });
+        let begun = Instant::now();
+        while let Err(error) = store.append(&mut batch, TimeMs(1_700_000_000_000 + number as i64)) {
+            let AppendError::NoRoomYet { needed } = error else { panic!("{error}") };
+            store.room().wait_until(needed, Instant::now() + Duration::from_millis(100));
+            assert!(begun.elapsed() < PATIENCE, "no room up to {needed}");
+        }
+    }
+}
+
+pub fn log_of(store: &Store) -> Vec<u8> {
+    let (mut log, mut at) = (Vec::new(), store.min_offset());
+    while let Some(block) = store.raw_bytes(at, usize::MAX).unwrap() {
+        log.extend_from_slice(block.as_ref());
+        at.0 += block.as_ref().len() as u64;
+    }
+    log
+}
+
+/// The same bytes, and the same queues.
+#[track_caller]
+pub fn assert_copied(master: &Store, slave: &Store) {
+    assert_eq!((master.min_offset(), master.end()), (slave.min_offset(), slave.end()));
+    assert!(log_of(master) == log_of(slave), "the bytes differ");
+    for (id, queue) in master.queues_of(TOPIC) {
+        let copied = slave.existing_queue(TOPIC, id).unwrap();
+        assert_eq!((queue.min_offset(), queue.max_offset()), (copied.min_offset(), copied.max_offset()));
+        for offset in queue.min_offset()..queue.max_offset() {
+            assert_eq!(queue.span_at(offset).unwrap(), copied.span_at(offset).unwrap(), "{id} {offset}");
+        }
+    }
+}
+
+pub async fn in_time<T>(what: &str, done: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, done).await.unwrap_or_else(|_| panic!("{what} did not happen"))
+}
+
+/// Until it holds; looked at again and again.
+pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    in_time(what, async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
+}
+
+pub async fn came_to(store: &Store, end: LogOffset) {
+    in_time("the copy", store.written().reached(end.0)).await;
+}
+
+pub fn ask(store: &Arc<Store>) -> AskBeginning {
+    let store = Arc::clone(store);
+    AskBeginning::new(move || {
+        let store = Arc::clone(&store);
+        Box::pin(async move {
+            let (min, end) = (store.min_offset(), store.end());
+            if min.0 > 0 {
+                return Ok(Beginning::At(min));
+            }
+            if end.0 == 0 {
+                return Ok(Beginning::Empty);
+            }
+            let bytes = store.raw_bytes(min, usize::MAX).unwrap().unwrap();
+            let length = u32::from_be_bytes(bytes.as_ref()[..4].try_into().unwrap());
+            Ok(Beginning::First(Bytes::copy_from_slice(&bytes.as_ref()[..length as usize])))
+        })
+    })
+}
+
+pub fn nobody_to_ask() -> AskBeginning {
+    AskBeginning::new(|| Box::pin(async { Err(AskError::NoMaster) }))
+}
+
+/// The port of a master.
+pub struct Master {
+    pub address: SocketAddr,
+    pub slaves: Arc<Slaves>,
+    /// How often an acknowledgement was told.
+    pub acknowledged: Arc<AtomicUsize>,
+    stop: oneshot::Sender<()>,
+    running: JoinHandle<()>,
+}
+
+impl Master {
+    pub fn of(store: &Arc<Store>) -> Master {
+        Master::with(store, PortOptions::new(Allowed::new(|_| true)))
+    }
+
+    pub fn with(store: &Arc<Store>, options: PortOptions) -> Master {
+        let (slaves, acknowledged) = (Arc::new(Slaves::default()), Arc::new(AtomicUsize::new(0)));
+        let count = Arc::clone(&acknowledged);
+        let note = move |_: &Slaves| {
+            count.fetch_add(1, Ordering::Relaxed);
+        };
+        let any = "127.0.0.1:0".parse().unwrap();
+        let port = FeedPort::bind(any, Arc::clone(store), Clock::real(), options, Arc::clone(&slaves), note).unwrap();
+        let address = port.local_addr();
+        let (stop, stopped) = oneshot::channel();
+        let running = tokio::spawn(port.run(async { drop(stopped.await) }));
+        Master { address, slaves, acknowledged, stop, running }
+    }
+
+    pub fn closed(&self, name: &str) -> u64 {
+        self.slaves.closed().find(|(known, _)| *known == name).unwrap().1
+    }
+
+    pub async fn stop(self) {
+        drop(self.stop);
+        in_time("the end of the port", self.running).await.unwrap();
+    }
+}
+
+/// A slave that follows.
+pub struct Slave {
+    pub status: Arc<FollowStatus>,
+    pub masters: watch::Sender<Option<Arc<str>>>,
+    stop: oneshot::Sender<()>,
+    running: JoinHandle<FollowEnd>,
+}
+
+impl Slave {
+    pub fn of(store: &Arc<Store>, master: SocketAddr, beginning: AskBeginning) -> Slave {
+        Slave::with(store, master, beginning, FollowOptions::default())
+    }
+
+    pub fn with(store: &Arc<Store>, master: SocketAddr, beginning: AskBeginning, options: FollowOptions) -> Slave {
+        let status = Arc::new(FollowStatus::default());
+        let follower = Follower {
+            store: Arc::clone(store),
+            clock: Clock::real(),
+            random: Random::seeded(7),
+            options,
+            batch_topics: Arc::new(|_| HashSet::new()),
+            beginning,
+            status: Arc::clone(&status),
+        };
+        let (masters, shown) = watch::channel(Some(Arc::from(master.to_string())));
+        let (stop, stopped) = oneshot::channel();
+        let running = tokio::spawn(follower.run(shown, async { drop(stopped.await) }));
+        Slave { status, masters, stop, running }
+    }
+
+    pub async fn stop(self) {
+        drop(self.stop);
+        assert_eq!(in_time("the end of the slave", self.running).await.unwrap(), FollowEnd::Stopped);
+    }
+
+    pub async fn ended(self) -> FollowEnd {
+        in_time("the end of the slave", self.running).await.unwrap()
+    }
+}
+
+/// What a relay does to the bytes of a connection from the master: it ends after so many, or one is changed.
+#[derive(Clone, Copy, Default)]
+pub struct Harm {
+    pub cut_after: Option<usize>,
+    pub flip_at: Option<usize>,
+}
+
+/// Stands between a slave and its master; does to each connection what `harm` says of its number, from 0.
+pub async fn relay(to: SocketAddr, harm: impl Fn(usize) -> Harm + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut number = 0;
+        while let Ok((slave, _)) = listener.accept().await {
+            let Ok(master) = TcpStream::connect(to).await else { continue };
+            tokio::spawn(pass(slave, master, harm(number)));
+            number += 1;
+        }
+    });
+    address
+}
+
+async fn pass(slave: TcpStream, master: TcpStream, harm: Harm) {
+    let (mut from_slave, mut to_slave) = slave.into_split();
+    let (mut from_master, mut to_master) = master.into_split();
+    let up = async { tokio::io::copy(&mut from_slave, &mut to_master).await };
+    let down = async {
+        let (mut buffer, mut passed) = (vec![0; 8 << 10], 0);
+        while let Ok(bytes) = from_master.read(&mut buffer).await {
+            let bytes = bytes.min(harm.cut_after.map_or(bytes, |cut| cut.saturating_sub(passed)));
+            if let Some(place) = harm.flip_at.and_then(|at| at.checked_sub(passed)).filter(|place| *place < bytes) {
+                buffer[place] ^= 0x20;
+            }
+            if bytes == 0 || to_slave.write_all(&buffer[..bytes]).await.is_err() {
+                return;
+            }
+            passed += bytes;
+        }
+    };
+    tokio::select! {
+        _ = up => {}
+        () = down => {}
+    }
+}
+
+/// Lets the log of a closed store begin at `at`, and opens it.
+pub fn begin_at(root: &Path, at: LogOffset) -> Arc<Store> {
+    LogCopy::begin_at(&options(root), &StoreEnv::real(), at).unwrap();
+    open(root)
+}
