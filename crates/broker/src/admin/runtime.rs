@@ -39,10 +39,6 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     // Keys of our own: which program this is, since `brokerVersion` says whose protocol it speaks; and transactions that nobody has ended yet.
     put("gantryVersion", env!("CARGO_PKG_VERSION").to_owned());
     put("openHalfMessages", broker.transactions.open().to_string());
-    put("brokerRole", if broker.standing.is_slave() { "SLAVE" } else { "MASTER" }.to_owned());
-    if broker.standing.is_slave() {
-        super::replicas::figures(broker).into_iter().for_each(|(key, value)| put(key, value));
-    }
     // A figure that the system does not give is left out rather than made up.
     if let Ok(disk) = store.disk_use() {
         let ratio = f64::from(disk.used_percent()) / 100.0;
@@ -118,7 +114,8 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     put("pageCacheLockTimeMills", "0".to_owned());
     put("EndTransactionQueueSize", "0".to_owned());
     put("EndTransactionThreadPoolQueueCapacity", "0".to_owned());
-    super::timers::figures(broker).into_iter().for_each(|(key, value)| put(key, value));
+    let of_others = super::timers::figures(broker).into_iter().chain(super::replicas::figures(broker));
+    of_others.for_each(|(key, value)| put(key, value));
     let topic = broker.delay.topic();
     for (level, offset) in broker.delay.offsets() {
         let queue = u32::try_from(level - 1).ok().and_then(|id| store.existing_queue(topic.name(), id));
