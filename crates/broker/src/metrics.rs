@@ -60,6 +60,7 @@ impl Broker {
         groups::show_clients(self, &mut page);
         groups::show_lags(self, &mut page);
         storage(self, &mut page);
+        following(self, &mut page);
         groups::show_needs(self, &mut page);
         if let Some(memory) = self.store.memory() {
             shares(&memory, &mut page);
@@ -112,6 +113,19 @@ impl Broker {
 
 fn is(yes: bool) -> &'static str {
     if yes { "true" } else { "false" }
+}
+
+fn following(broker: &Broker, page: &mut Exposition) {
+    if !broker.standing.is_slave() {
+        return;
+    }
+    page.metric("gantry_replica_connected", MetricKind::Gauge, "Whether the log comes from the master");
+    page.value(&[], u64::from(broker.following.is_connected()));
+    if let Some(bytes) = broker.following.behind_bytes(broker.store.end()) {
+        let behind = "Bytes that the master's log had and this one has not, as of some seconds ago";
+        page.metric("gantry_replica_lag_bytes", MetricKind::Gauge, behind);
+        page.value(&[], bytes);
+    }
 }
 
 fn storage(broker: &Broker, page: &mut Exposition) {
