@@ -9,11 +9,14 @@ mod traffic;
 use config::StoreSettings;
 use env::{Clock, TimeMs};
 use exposition::{Exposition, MetricKind};
+use protocol::LogOffset;
 use store::{MemoryFigures, Store};
 
 use crate::broker::Broker;
 use crate::config_files::ConfigFiles;
 use crate::state::falls::{Cause, Waited};
+use crate::state::following::Following;
+use crate::state::role::Standing;
 
 /// What RocketMQ says of where messages are, in each figure of the store.
 const STORAGE: [(&str, &str); 2] = [("storage_type", "local"), ("storage_medium", "disk")];
@@ -62,6 +65,7 @@ impl Broker {
         groups::show_clients(&self.clients, &mut page);
         groups::show_lags(self, &mut page);
         storage(&self.store, &self.clock, &mut page);
+        following(&self.standing, &self.following, self.store.end(), &mut page);
         groups::show_needs(self, &mut page);
         if let Some(memory) = self.store.memory() {
             shares(&memory, &mut page);
@@ -114,6 +118,19 @@ impl Broker {
 
 fn is(yes: bool) -> &'static str {
     if yes { "true" } else { "false" }
+}
+
+fn following(standing: &Standing, following: &Following, end: LogOffset, page: &mut Exposition) {
+    if !standing.is_slave() {
+        return;
+    }
+    page.metric("gantry_replica_connected", MetricKind::Gauge, "Whether the log comes from the master");
+    page.value(&[], u64::from(following.is_connected()));
+    if let Some(bytes) = following.behind_bytes(end) {
+        let behind = "Bytes that the master's log had and this one has not, as of some seconds ago";
+        page.metric("gantry_replica_lag_bytes", MetricKind::Gauge, behind);
+        page.value(&[], bytes);
+    }
 }
 
 fn storage(store: &Store, clock: &Clock, page: &mut Exposition) {

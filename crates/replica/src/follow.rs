@@ -16,7 +16,7 @@ use protocol::LogOffset;
 
 use crate::wire::plain::{Frames, Misread, Piece};
 
-pub use driver::{FollowEnd, Follower};
+pub use driver::{BatchTopics, FollowEnd, Follower};
 pub use status::FollowStatus;
 
 /// Bytes of the log that gather while a block before them goes to the log.

@@ -38,10 +38,14 @@ pub(crate) fn status(broker: &Broker, request: &Request<'_>, out: &mut Outgoing)
     Ok(())
 }
 
-/// The part of 28 that is about the master of a slave.
+/// The part of 28 that is about the broker's role, and of a slave about its master.
 pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
+    if !broker.standing.is_slave() {
+        return vec![("brokerRole", "MASTER".to_owned())];
+    }
     let following = &broker.following;
-    let mut figures = vec![("masterConnected", following.is_connected().to_string())];
+    let mut figures =
+        vec![("brokerRole", "SLAVE".to_owned()), ("masterConnected", following.is_connected().to_string())];
     figures.extend(following.master().map(|master| ("masterAddress", master.to_string())));
     let behind = following.behind_bytes(broker.store.end());
     figures.extend(behind.map(|bytes| ("masterBehindBytes", bytes.to_string())));

@@ -40,10 +40,6 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     // Keys of our own: which program this is, since `brokerVersion` says whose protocol it speaks; and transactions that nobody has ended yet.
     put("gantryVersion", env!("CARGO_PKG_VERSION").to_owned());
     put("openHalfMessages", broker.transactions.open().to_string());
-    put("brokerRole", if broker.standing.is_slave() { "SLAVE" } else { "MASTER" }.to_owned());
-    if broker.standing.is_slave() {
-        super::replicas::figures(broker).into_iter().for_each(|(key, value)| put(key, value));
-    }
     // A figure that the system does not give is left out rather than made up.
     if let Ok(disk) = store.disk_use() {
         let ratio = f64::from(disk.used_percent()) / 100.0;
@@ -116,10 +112,10 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
         put(&format!("{pool}ThreadPoolQueueCapacity"), "0".to_owned());
         put(&format!("{pool}ThreadPoolQueueHeadWaitTimeMills"), "0".to_owned());
     }
-    put("pageCacheLockTimeMills", "0".to_owned());
-    put("EndTransactionQueueSize", "0".to_owned());
-    put("EndTransactionThreadPoolQueueCapacity", "0".to_owned());
-    super::timers::figures(timers.as_deref(), store, clock, stats).into_iter().for_each(|(key, value)| put(key, value));
+    let zero = ["pageCacheLockTimeMills", "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity"];
+    zero.into_iter().for_each(|key| put(key, "0".to_owned()));
+    let of_timers = super::timers::figures(timers.as_deref(), store, clock, stats);
+    of_timers.into_iter().chain(super::replicas::figures(broker)).for_each(|(key, value)| put(key, value));
     let topic = broker.delay.topic();
     for (level, offset) in broker.delay.offsets() {
         let queue = u32::try_from(level - 1).ok().and_then(|id| store.existing_queue(topic.name(), id));

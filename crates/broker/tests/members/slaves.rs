@@ -113,6 +113,10 @@ async fn a_slave_has_the_log_and_the_tables_of_its_master_and_goes_on_after_a_ki
     assert_eq!(own.master_addr, Some(log.address.to_string()));
     until("the lag is known", || async { figure(&slave, "masterBehindBytes").await.as_deref() == Some("0") }).await;
     assert_eq!(figure(&slave, "brokerRole").await.as_deref(), Some("SLAVE"));
+    let page = slave.metrics();
+    for (metric, value) in [("gantry_replica_connected{", "} 1"), ("gantry_replica_lag_bytes{", "} 0")] {
+        assert!(page.lines().any(|line| line.starts_with(metric) && line.ends_with(value)), "{page}");
+    }
 
     // Killed: another process goes on with what it left.
     let image = slave.image();

@@ -47,6 +47,9 @@ pub enum FollowEnd {
     BeginAt(LogOffset),
 }
 
+/// Given topics that are new to the log, names those whose records may hold batches (`queue.type=BatchCQ`). Called on a thread that may wait.
+pub type BatchTopics = Arc<dyn Fn(&[&str]) -> HashSet<String> + Send + Sync>;
+
 /// A slave that follows its master.
 pub struct Follower {
     /// Gets the copy. Nobody else appends to it.
@@ -57,9 +60,8 @@ pub struct Follower {
     pub random: Random,
     /// How it follows.
     pub options: FollowOptions,
-    /// Given topics that are new to the log, names those whose records may hold batches (`queue.type=BatchCQ`). Called on a thread that may
-    /// wait.
-    pub batch_topics: Arc<dyn Fn(&[&str]) -> HashSet<String> + Send + Sync>,
+    /// Knows the topics with batches.
+    pub batch_topics: BatchTopics,
     /// Asks the master how its log begins, where the log here is empty.
     pub beginning: AskBeginning,
     /// What others see of it.
@@ -114,6 +116,8 @@ impl Follower {
     ) -> FollowEnd {
         let mut back_off = BackOff::new(self.random.clone());
         let mut stop = std::pin::pin!(stop);
+        // A master that is away for hours is one line.
+        let mut told: Option<String> = None;
         loop {
             let master = masters.borrow_and_update().clone();
             let (mut folding, begun, before) = (Folding::default(), self.clock.elapsed(), self.store.end());
@@ -128,6 +132,7 @@ impl Follower {
             let Some(failure) = failure else { return FollowEnd::Stopped };
             if self.store.end() > before || self.clock.elapsed().saturating_sub(begun) >= GOOD_AFTER {
                 back_off.succeeded();
+                told = None;
             }
             let failure = match self.end_of(failure) {
                 Ok(end) => return end,
@@ -135,12 +140,13 @@ impl Follower {
                 Err(failure) => failure,
             };
             let pause = back_off.next();
-            warn!(
-                master = master.as_deref(),
-                pause_ms = pause.as_millis() as u64,
-                "the master is not followed: {failure}"
-            );
-            self.status.ended(Some(failure.to_string()));
+            let why = failure.to_string();
+            if told.as_ref() != Some(&why) {
+                let pause_ms = pause.as_millis() as u64;
+                warn!(master = master.as_deref(), pause_ms, "the master is not followed, trying again: {why}");
+            }
+            self.status.ended(Some(why.clone()));
+            told = Some(why);
             tokio::select! {
                 biased;
                 () = &mut stop => return FollowEnd::Stopped,

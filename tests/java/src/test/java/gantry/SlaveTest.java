@@ -33,10 +33,10 @@ class SlaveTest {
     private static final int QUEUES = 4;
     private static final Duration PATIENCE = Duration.ofSeconds(90);
 
-    private static Server names() {
+    private static Server names(Server.Kind kind) {
         var names = new Server("names");
         names.runsBroker = false;
-        names.start(Server.Kind.APACHE_5);
+        names.start(kind);
         return names;
     }
 
@@ -156,7 +156,7 @@ class SlaveTest {
 
     @Test
     void a_slave_of_apache_5_has_its_log_and_serves_it_when_the_master_is_gone() throws Exception {
-        try (var names = names(); var master = master(names); var slave = slave(names)) {
+        try (var names = names(Server.Kind.APACHE_5); var master = master(names); var slave = slave(names)) {
             master.start(Server.Kind.APACHE_5);
             var contents = new Contents();
             contents.extend(master);
@@ -245,7 +245,7 @@ class SlaveTest {
 
     @Test
     void a_slave_of_apache_4_has_its_log_and_tables_and_serves_it_when_the_master_is_gone() throws Exception {
-        try (var names = names(); var master = master(names); var slave = slave(names)) {
+        try (var names = names(Server.DEFAULT); var master = master(names); var slave = slave(names)) {
             master.start(Server.Kind.APACHE_4);
             var contents = new Contents();
             contents.extend(master);
@@ -276,7 +276,7 @@ class SlaveTest {
 
     @Test
     void a_slave_begins_where_the_log_of_apache_5_begins() throws Exception {
-        try (var names = names(); var master = master(names); var slave = slave(names)) {
+        try (var names = names(Server.DEFAULT); var master = master(names); var slave = slave(names)) {
             master.start(Server.Kind.APACHE_5);
             String topic;
             try (var stock = new Stock(master)) {
@@ -289,7 +289,7 @@ class SlaveTest {
                 Files.delete(files(master).get(0));
             }
             master.start(Server.Kind.APACHE_5);
-            slave.start(Server.Kind.GANTRY);
+            slave.with("flushDiskType", "SYNC_FLUSH").start(Server.Kind.GANTRY);
             awaitInSync(master, slave);
             sameBytes(master, slave, 2L * FILE_BYTES, end(master));
             try (var stock = new Stock(master)) {
@@ -314,7 +314,7 @@ class SlaveTest {
 
     @Test
     void a_slave_that_becomes_the_master_goes_on_with_what_waits() throws Exception {
-        try (var names = names(); var master = master(names); var slave = slave(names)) {
+        try (var names = names(Server.Kind.APACHE_5); var master = master(names); var slave = slave(names)) {
             master.start(Server.Kind.APACHE_5);
             slave.start(Server.Kind.GANTRY);
             String topic;
