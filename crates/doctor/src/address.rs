@@ -132,7 +132,7 @@ fn second(patient: &Patient) -> Option<Finding> {
             .effect("it is not an address of this machine: right behind a translation of addresses if that leads here, and wrong otherwise")
     } else {
         Finding::ok(title)
-            .effect("it is an address of this machine. Nobody listens there in this version, which has no replication")
+            .effect("it is an address of this machine. Nobody listens there in this version, which has no slaves")
     };
     Some(seen(finding).seen("/proc/net/fib_trie, /proc/net/if_inet6", format!("own addresses: {}", listed(&own))))
 }

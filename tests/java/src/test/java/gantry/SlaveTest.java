@@ -74,6 +74,23 @@ class SlaveTest {
         return found.find() ? Long.parseLong(found.group(1)) : -1;
     }
 
+    /** A topic of batches whose first message, which is none, comes before the slave has heard of the topic; then a batch of six. */
+    private static String ofBatches(Stock stock, Server master) throws Exception {
+        String name = Stock.name("batches");
+        var made = Wire.call(master.brokerPort, 17, Map.of("topic", name, "defaultTopic", "TBW102", "readQueueNums", "1",
+            "writeQueueNums", "1", "perm", "6", "topicFilterType", "SINGLE_TAG", "topicSysFlag", "0", "order", "false",
+            "attributes", "+queue.type=BatchCQ"));
+        assertEquals(0, made.getCode(), made::toString);
+        Await.until("the topic is routed", () -> Wire.call(master.registersAt, 105, Map.of("topic", name)).getCode() == 0);
+        stock.producer().send(new Message(name, "0 alone".getBytes(UTF_8)));
+        var batch = new ArrayList<Message>();
+        for (int i = 1; i < 7; i++) {
+            batch.add(new Message(name, (i + " of a batch").getBytes(UTF_8)));
+        }
+        stock.producer().send(batch);
+        return name;
+    }
+
     private static long end(Server server) throws Exception {
         return figure(server, "commitLogMaxOffset");
     }
@@ -172,6 +189,10 @@ class SlaveTest {
             sameBytes(master, slave, 0, end(master));
 
             contents.extend(master);
+            String batches;
+            try (var stock = new Stock(master)) {
+                batches = ofBatches(stock, master);
+            }
             var stops = new AtomicBoolean();
             try (var stock = new Stock(master)) {
                 var sending = new Thread(() -> {
@@ -217,6 +238,8 @@ class SlaveTest {
                     stock.read(topic, queue);
                 }
                 contents.checkMessages(stock);
+                assertEquals(7, stock.maxOffset(batches, 0));
+                assertEquals(7, consumed(stock, batches, Stock.name("readers"), 7).size());
                 stock.awaitCommitted(readers, topic, QUEUES);
             }
             // Without its master, and with what was committed there.
