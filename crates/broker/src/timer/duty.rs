@@ -153,7 +153,7 @@ pub(crate) async fn deliver(broker: Arc<Broker>, stop: Stop) {
         next: loaded.next,
         goal: None,
         next_slot,
-        done_before: DoneByMaster::of(&timers, &marks),
+        done_before: DoneByMaster::then(&timers, &marks),
         taken_back: BTreeMap::new(),
         aside: Aside::default(),
         rows_put: 0,

@@ -17,6 +17,12 @@ const UNITS: usize = 512;
 /// Messages that are passed over with one answer of the master at most.
 const PASSED_MAX: u64 = 100_000;
 
+/// A master takes a message in so long after it was stored at the most, in ms, as far as this is not seen otherwise. By when it does it decides whether
+/// the message is rolled.
+const TAKEN_IN_MS: i64 = 60_000;
+/// One that is due sooner may have come too late for its slot, in ms. It is delivered in one that begins so much later at the most.
+const SOON_MS: i64 = 5_000;
+
 /// What a master had done when it was followed last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::timer) struct DoneByMaster {
@@ -29,8 +35,15 @@ pub(in crate::timer) struct DoneByMaster {
 }
 
 impl DoneByMaster {
-    /// The master of whose check-point these are marks. On a master nothing is left to which that applies: it has taken in what lies before.
-    pub(in crate::timer) fn of(timers: &Timers, marks: &TimerMarks) -> DoneByMaster {
+    /// What the marks of a broker that has been a slave say of its master of then. On one that has gone on as a master since nothing is left of that.
+    pub(in crate::timer) fn then(timers: &Timers, marks: &TimerMarks) -> DoneByMaster {
+        let is_left = marks.queue_offset < marks.master_queue_offset;
+        let done = DoneByMaster::of(timers, marks);
+        DoneByMaster { before: if is_left { done.before } else { 0 }, ..done }
+    }
+
+    /// The master of whose check-point these are marks.
+    fn of(timers: &Timers, marks: &TimerMarks) -> DoneByMaster {
         DoneByMaster {
             before: u64::try_from(marks.master_queue_offset).unwrap_or(0),
             slot: marks.read_time,
@@ -39,10 +52,17 @@ impl DoneByMaster {
         }
     }
 
-    /// Whether the master is done with the message at this offset of the queue.
+    /// Whether the master is done with the message at this offset of the queue. In doubt it is not: the message comes twice then, and is not lost.
     pub(in crate::timer) fn has(&self, offset: u64, view: &RecordView<'_>) -> bool {
-        let slot = |out| agenda::slot(self.precision, self.window, view.store_timestamp(), out).0;
-        offset < self.before && out_ms(view).is_none_or(|out| slot(out) < self.slot)
+        offset < self.before && out_ms(view).is_none_or(|out| self.has_passed(view.store_timestamp(), out))
+    }
+
+    /// Whether it has passed the slot, whichever that is, of a message that was stored then and is due behind the slot `out`.
+    fn has_passed(&self, stored: i64, out: i64) -> bool {
+        let slot = |taken_in| agenda::slot(self.precision, self.window, taken_in, out).0;
+        let last = slot(stored).max(slot(stored.saturating_add(TAKEN_IN_MS)));
+        let late = if out < stored.saturating_add(SOON_MS) { SOON_MS } else { 0 };
+        last.saturating_add(late) < self.slot
     }
 }
 
@@ -111,14 +131,29 @@ impl Timers {
 mod tests {
     use super::*;
 
+    const WINDOW: i64 = 600_000;
+
+    fn has_passed(read: i64, stored: i64, out: i64) -> bool {
+        DoneByMaster { before: 1, slot: read, precision: 1000, window: WINDOW }.has_passed(stored, out)
+    }
+
     #[test]
-    fn a_master_is_done_with_what_it_took_in_and_whose_slot_it_has_passed() {
-        let (precision, window) = (1000, 100_000);
-        let slot = |stored, out| agenda::slot(precision, window, stored, out);
-        assert_eq!(slot(50_500, 60_000), (60_000, false));
-        assert_eq!(slot(50_500, 60_999), (60_000, false));
+    fn a_master_is_done_with_what_has_its_slot_behind_it() {
+        assert!(!has_passed(160_000, 50_500, 160_999));
+        assert!(has_passed(161_000, 50_500, 160_999));
         // Rolled: it is stored again when half of the window, or all of it, has passed.
-        assert_eq!(slot(50_500, 160_000), (100_000, true));
-        assert_eq!(slot(50_500, 900_000), (150_000, true));
+        let (half, whole) = (50_500 + WINDOW + 150_000, 50_500 + 3 * WINDOW);
+        assert!(!has_passed(350_000, 50_500, half) && has_passed(411_000, 50_500, half));
+        assert!(!has_passed(650_000, 50_500, whole) && has_passed(711_000, 50_500, whole));
+    }
+
+    #[test]
+    fn a_master_that_may_have_placed_a_message_elsewhere_is_not_done_with_it_yet() {
+        // Rolled if it was taken in at once, and a second later not.
+        let out = 50_500 + WINDOW;
+        assert!(!has_passed(360_000, 50_500, out) && !has_passed(out - 1000, 50_500, out));
+        assert!(has_passed(out + 1000, 50_500, out));
+        // Due when it was taken in: it goes to the slot that comes next.
+        assert!(!has_passed(53_000, 50_500, 51_000) && has_passed(57_000, 50_500, 51_000));
     }
 }
