@@ -1,7 +1,7 @@
 //! The slave's side of the plain stream, without socket and clock: [`Follow::step`] takes what happened and says when to report.
 //!
-//! The slave reports at once when it is connected, which tells the master where to begin; Apache's waits up to 5 s. From then on each byte
-//! has to come at its place. Bodies gather in a block, which the driver takes to the log; what the log has then is reported, in one report
+//! The slave reports as soon as it is connected and knows that the logs agree (`asking.rs`), which tells the master where to begin; Apache's
+//! waits up to 5 s. From then on each byte has to come at its place. Bodies gather in a block, which the driver takes to the log; what the log has then is reported, in one report
 //! for all that has come by then. A slave never takes a report back.
 //!
 //! `follow/driver.rs` has the socket, the log and the attempts to connect, `follow/back_off.rs` the pauses between these.
@@ -115,11 +115,15 @@ pub struct Follow {
     reported: u64,
     reported_at: Duration,
     heard_at: Duration,
+    /// A frame has come, or an answer.
+    was_heard: bool,
+    is_live: bool,
 }
 
 impl Follow {
-    /// Connected, with a log that ends at `has`, all of it as safe as the flush mode asks for. The caller reports `has` at once.
-    pub fn new(options: FollowOptions, segment_bytes: u64, now: Duration, has: LogOffset) -> Follow {
+    /// Connected, with a log that ends at `has`, all of it as safe as the flush mode asks for. The caller reports `has` at once. `is_live`: since
+    /// the master was connected to it has answered a question.
+    pub fn new(options: FollowOptions, segment_bytes: u64, now: Duration, has: LogOffset, is_live: bool) -> Follow {
         Follow {
             options,
             segment_bytes: segment_bytes.max(1),
@@ -130,6 +134,8 @@ impl Follow {
             reported: has.0,
             reported_at: now,
             heard_at: now,
+            was_heard: is_live,
+            is_live,
         }
     }
 
@@ -148,10 +154,26 @@ impl Follow {
         self.block.bytes.len() >= BLOCK_BYTES
     }
 
+    /// Whether the master is there: a frame has come, or an answer, and the last bytes are younger than two and a half heartbeats. A connection
+    /// alone says nothing: the kernel makes it for a process that stands still.
+    pub fn is_live(&self) -> bool {
+        self.is_live
+    }
+
+    /// A master that sends nothing for so long may be gone. Its heartbeats may be rarer than ours, so not less than half of the silence that
+    /// ends the connection.
+    fn doubt(&self) -> Duration {
+        (self.options.heartbeat.saturating_mul(5) / 2).max(self.options.silence / 2)
+    }
+
     /// When [`Event::Due`] has to come at the latest.
     pub fn due(&self) -> Duration {
         let heartbeat = self.reported_at + self.options.heartbeat;
-        if self.is_full() { heartbeat } else { heartbeat.min(self.heard_at + self.options.silence) }
+        if self.is_full() {
+            return heartbeat;
+        }
+        let patience = if self.is_live { self.doubt().min(self.options.silence) } else { self.options.silence };
+        heartbeat.min(self.heard_at + patience)
     }
 
     /// Takes what has gathered, in exchange for a buffer.
@@ -169,20 +191,18 @@ impl Follow {
 
     /// Takes an event, and says what to report, if anything. After an error the connection ends.
     pub fn step(&mut self, now: Duration, event: Event<'_>) -> Result<Option<LogOffset>, Broken> {
-        match event {
-            Event::Heard(bytes) => {
-                self.heard_at = now;
-                self.heard(bytes)?;
-            }
-            Event::Has(has) => {
-                if has.0 > self.reported {
-                    (self.reported, self.reported_at) = (has.0, now);
-                    return Ok(Some(has));
-                }
-            }
-            Event::Due => {}
+        if let Event::Heard(bytes) = event {
+            self.heard_at = now;
+            self.heard(bytes)?;
         }
         let silent = now.saturating_sub(self.heard_at);
+        self.is_live = self.was_heard && (self.is_full() || silent < self.doubt());
+        if let Event::Has(has) = event
+            && has.0 > self.reported
+        {
+            (self.reported, self.reported_at) = (has.0, now);
+            return Ok(Some(has));
+        }
         if silent > self.options.silence && !self.is_full() {
             return Err(Broken::Silent(silent));
         }
@@ -214,6 +234,7 @@ impl Follow {
                 Broken::Elsewhere { at, expected: self.next }
             });
         }
+        self.was_heard = true;
         self.is_empty = self.is_empty && bytes == 0;
         if at % self.segment_bytes + u64::from(bytes) > self.segment_bytes {
             return Err(Broken::AcrossFiles { at, bytes, segment_bytes: self.segment_bytes });

@@ -232,7 +232,7 @@ impl<'a> Run<'a> {
             }
             let (end, main_end) = (copy.store()?.end().0, main.store()?.end().0);
             if end <= main_end {
-                self.log = Some(LogCopy::new(Arc::clone(copy.store()?), Box::new(|_| HashSet::new())));
+                self.log = Some(LogCopy::new(Arc::clone(copy.store()?), Box::new(|_| Ok(HashSet::new()))));
                 return Ok(());
             }
             report.tell(|| format!("the copy is to be cut at {main_end}"));

@@ -60,6 +60,32 @@ impl Store {
         Ok(whole_at(&bytes, at.0, false).map(|view| about(&view)))
     }
 
+    /// Where the last record of the log lies, and how many bytes it has; none if the last file has none. Reads that file at most, and
+    /// hardly anything where a queue leads to the record. May wait for the device.
+    pub fn last_record(&self) -> Result<Option<(LogOffset, usize)>, StoreError> {
+        let (log, end) = (&self.shared.log, self.end().0);
+        let file = end.saturating_sub(1) / log.segment_bytes * log.segment_bytes;
+        let queues = self.shared.queues.queues().into_iter();
+        let newest = queues.filter(|queue| queue.log_end().0 <= end).max_by_key(|queue| queue.log_end());
+        let led_to = match newest {
+            Some(queue) => queue.span_at(queue.max_offset().saturating_sub(1)).map_err(StoreError::from)?,
+            None => None,
+        };
+        let mut from = file;
+        if let Some(at) = led_to.map(|span| span.unit.at.0).filter(|at| (file..end).contains(at))
+            && let Some(segment) = log.segment_at(at)
+            && whole_at(&segment.record_bytes(at)?, at, false).is_some()
+        {
+            from = at;
+        }
+        let mut last = None;
+        self.walk(from, end, &mut |at, record| {
+            last = Some((at, record.total_size()));
+            true
+        })?;
+        Ok(last)
+    }
+
     fn checked_record(&self, at: LogOffset, is_stored: bool) -> Result<RecordAt, StoreError> {
         let Some(segment) = self.readable_segment(at) else { return Ok(RecordAt::Gone) };
         let bytes = segment.record_bytes(at.0)?;

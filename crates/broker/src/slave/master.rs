@@ -13,6 +13,7 @@ use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, JsonError};
 use protocol::header::EncodeFields;
 use protocol::request::{FieldError, GetAllGroups, GetAllGroupsReply, GetAllTopicConfig, GetAllTopicConfigReply};
+use replica::asking::{Apart, AskError};
 use serde::de::DeserializeOwned;
 use store::{TIMER_MARKS_BYTES, TimerMarks};
 
@@ -41,6 +42,12 @@ pub(crate) enum MasterError {
     /// It does not hold what it should.
     #[error("the master's answer to {request} is not readable: {why}")]
     Malformed { request: i32, why: String },
+    /// It does not say how its log lies.
+    #[error(transparent)]
+    Log(#[from] AskError),
+    /// Its tables are those of another log than the one here.
+    #[error(transparent)]
+    Apart(#[from] Apart),
     /// There is nobody to ask.
     #[error("the address of the master is not known")]
     Unknown,

@@ -2,7 +2,8 @@
 //!
 //! Topics and groups are taken whole when the master's version is another one than here. Of offsets an entry is taken when it is another one than
 //! the master said before, so that what consumers commit here while the master is gone stays until the group goes on there. An offset that lies
-//! behind the end of its queue here is taken when the log has come so far.
+//! behind the end of its queue here is taken when the log has come so far. Nothing is taken from a master whose log does not continue the one
+//! here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use protocol::body::{ConsumerOffsets, DelayOffsets, TopicConfig, TopicConfigTable};
 use protocol::names;
 
+use super::check::check_log;
 use super::master::{Master, MasterError};
 use crate::blocking::beside;
 use crate::broker::Broker;
@@ -39,7 +41,16 @@ pub(crate) async fn keep_tables(broker: Arc<Broker>, mut stop: Stop) {
         }
         send_back_readers(&broker).await;
         let Some(address) = broker.following.master() else { continue };
+        // Tables that belong to another log would replace those of the one here.
+        if !broker.following.agrees() {
+            broker.following.note_master_end(None);
+            looks = looks.next_multiple_of(TABLES_EVERY);
+            continue;
+        }
         let round = async {
+            if looks.is_multiple_of(TABLES_EVERY) || looks.is_multiple_of(MARKS_EVERY) {
+                check_log(&broker, &address).await?;
+            }
             if looks.is_multiple_of(TABLES_EVERY) {
                 take_all(&broker, &address, &mut known).await?;
             }

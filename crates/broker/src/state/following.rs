@@ -20,6 +20,9 @@ pub(crate) struct Following {
     is_fixed: bool,
     /// The master's main port. Guards itself only.
     main: Mutex<Option<Arc<str>>>,
+    /// The main port of another master, and where it gives its log if that was said: used when the log does not come from this one any more.
+    /// Guards itself only.
+    news: Mutex<Option<(Arc<str>, Option<Arc<str>>)>>,
     /// The copy of the log, as the one that makes it tells of it.
     pub(crate) status: Arc<FollowStatus>,
     /// Held by the one that takes over topics, across its requests.
@@ -37,6 +40,7 @@ impl Following {
             is_fixed: fixed.is_some(),
             log: watch::Sender::new(fixed),
             main: Mutex::default(),
+            news: Mutex::default(),
             status: Arc::default(),
             topics: tokio::sync::Mutex::default(),
             begins_at: watch::Sender::new(None),
@@ -44,14 +48,33 @@ impl Following {
         }
     }
 
-    /// A name server has said where the master is: its main port, and where it gives its log. While the log comes from one, another one is
-    /// not believed, as in Apache: name servers that have not heard of a change yet would send the copy back and forth.
+    /// A name server has said where the master is: its main port, and where it gives its log. While the log comes from one, another one has to
+    /// wait, as in Apache: name servers that have not heard of a change yet would send the copy back and forth.
     pub(crate) fn learnt(&self, main: &str, log: Option<&str>) {
-        if main.is_empty() || self.status.is_connected() && self.main.lock().is_some() {
+        if main.is_empty() {
             return;
         }
+        let log = log.filter(|log| !log.is_empty());
+        let known = self.main.lock().clone();
+        let Some(known) = known.filter(|_| self.is_connected()) else {
+            *self.news.lock() = None;
+            return self.believe(main, log);
+        };
+        let is_other = *known != *main || !self.is_fixed && log.is_some() && self.log.borrow().as_deref() != log;
+        *self.news.lock() = is_other.then(|| (Arc::from(main), log.map(Arc::from)));
+    }
+
+    /// The log does not come from the master any more: another one that was named meanwhile takes its place.
+    pub(crate) fn lost(&self) {
+        let news = self.news.lock().take();
+        if let Some((main, log)) = news {
+            self.believe(&main, log.as_deref());
+        }
+    }
+
+    fn believe(&self, main: &str, log: Option<&str>) {
         let is_news = self.main.lock().replace(Arc::from(main)).is_none_or(|before| *before != *main);
-        if let Some(log) = log.filter(|log| !log.is_empty() && !self.is_fixed) {
+        if let Some(log) = log.filter(|_| !self.is_fixed) {
             self.log.send_if_modified(|known| {
                 let is_other = known.as_deref() != Some(log);
                 if is_other {
@@ -85,6 +108,21 @@ impl Following {
     /// Whether the log comes from the master at this moment.
     pub(crate) fn is_connected(&self) -> bool {
         self.status.is_connected()
+    }
+
+    /// Shows the same, now and whenever it changes.
+    pub(crate) fn connection(&self) -> watch::Receiver<bool> {
+        self.status.connection()
+    }
+
+    /// Whether there is a connection to a master whose log continues the one here.
+    pub(crate) fn agrees(&self) -> bool {
+        self.status.agrees()
+    }
+
+    /// Whether name servers can help: the log does not come, and they say from where it might.
+    pub(crate) fn looks_for_master(&self) -> bool {
+        !self.is_connected() && !(self.is_fixed && self.main.lock().is_some())
     }
 
     /// The log here is empty and is to begin at this file of the master's: this store has to begin anew.
@@ -146,6 +184,18 @@ mod tests {
         assert_eq!(fixed.master().as_deref(), Some("f:1000"));
         fixed.learnt("m:10911", Some("m:10912"));
         assert_eq!((fixed.master().as_deref(), fixed.log.borrow().as_deref()), (Some("m:10911"), Some("f:1001")));
+    }
+
+    #[test]
+    fn name_servers_are_asked_for_a_master_unless_a_setting_says_where_it_is() {
+        let learnt = following(&[]);
+        assert!(learnt.looks_for_master());
+        learnt.learnt("m:10911", Some("m:10912"));
+        assert!(learnt.looks_for_master(), "it may be another one by now");
+        let fixed = following(&[("haMasterAddress", "f:1001")]);
+        assert!(fixed.looks_for_master(), "its main port is a guess");
+        fixed.learnt("m:10911", Some("m:10912"));
+        assert!(!fixed.looks_for_master());
     }
 
     #[test]

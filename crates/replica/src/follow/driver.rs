@@ -7,13 +7,15 @@ use std::collections::HashSet;
 use std::convert::Infallible;
 use std::future::{Future, pending};
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use env::{Clock, Random};
 use protocol::LogOffset;
-use store::{AppendError, CopyError, LogCopy, NotWritable, Store};
+use protocol::code::ResponseCode;
+use store::{AppendError, CopyError, LogCopy, NotWritable, Store, StoreError, TopicsUnknown};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -24,7 +26,7 @@ use tracing::{info, warn};
 use super::back_off::BackOff;
 use super::status::FollowStatus;
 use super::{Block, Broken, Event, Follow, FollowOptions};
-use crate::beginning::{AskBeginning, AskError, Beginning};
+use crate::asking::{Apart, AskError, AskMaster, Extent};
 use crate::wire::plain;
 
 /// Bytes that are read from the socket at a time.
@@ -32,8 +34,12 @@ const READ_BYTES: usize = 64 << 10;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// Between two looks whether the log takes bytes again, and whether that is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A connection that lasted for so long was a good one.
+/// A connection that lasted for so long was a good one, if the master said anything.
 const GOOD_AFTER: Duration = Duration::from_secs(10);
+/// The master is not asked more often than this while the log comes.
+const ASK_EVERY_MIN: Duration = Duration::from_secs(1);
+/// A longer record is not compared with the master's: its answer has to fit into a frame.
+const COMPARED_BYTES_MAX: usize = 8 << 20;
 
 /// Why a slave does not follow any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +54,8 @@ pub enum FollowEnd {
 }
 
 /// Given topics that are new to the log, names those whose records may hold batches (`queue.type=BatchCQ`). Called on a thread that may wait.
-pub type BatchTopics = Arc<dyn Fn(&[&str]) -> HashSet<String> + Send + Sync>;
+/// Where it is not known the record is not taken, and comes again with another connection.
+pub type BatchTopics = Arc<dyn Fn(&[&str]) -> Result<HashSet<String>, TopicsUnknown> + Send + Sync>;
 
 /// A slave that follows its master.
 pub struct Follower {
@@ -62,8 +69,8 @@ pub struct Follower {
     pub options: FollowOptions,
     /// Knows the topics with batches.
     pub batch_topics: BatchTopics,
-    /// Asks the master how its log begins, where the log here is empty.
-    pub beginning: AskBeginning,
+    /// Asks the master about its log, before it is followed.
+    pub asking: AskMaster,
     /// What others see of it.
     pub status: Arc<FollowStatus>,
 }
@@ -75,8 +82,12 @@ enum Failure {
     Broken(#[from] Broken),
     #[error(transparent)]
     Copy(#[from] CopyError),
-    #[error("cannot learn how the master's log begins: {0}")]
+    #[error("cannot learn how the master's log lies: {0}")]
     Ask(#[from] AskError),
+    #[error(transparent)]
+    Apart(#[from] Apart),
+    #[error("the end of the log here cannot be read: {0}")]
+    Store(#[from] StoreError),
     #[error("the first record of the master's log is not whole: {bytes} bytes came")]
     FirstRecord { bytes: usize },
     #[error(
@@ -104,6 +115,8 @@ enum Happened {
     Folded,
     Has,
     Due,
+    /// The master was asked again how its log lies.
+    Asked(Result<(), Apart>),
 }
 
 impl Follower {
@@ -121,16 +134,18 @@ impl Follower {
         loop {
             let master = masters.borrow_and_update().clone();
             let (mut folding, begun, before) = (Folding::default(), self.clock.elapsed(), self.store.end());
+            let mut has_heard = false;
             let failure = tokio::select! {
                 biased;
                 () = &mut stop => None,
                 () = another(&mut masters, master.as_ref()) => Some(Failure::OtherMaster),
-                failure = self.attempt(master.as_ref(), &mut folding) => Some(failure),
+                failure = self.attempt(master.as_ref(), &mut folding, &mut has_heard) => Some(failure),
             };
             folding.finish().await;
             self.status.ended(failure.as_ref().map(Failure::to_string));
             let Some(failure) = failure else { return FollowEnd::Stopped };
-            if self.store.end() > before || self.clock.elapsed().saturating_sub(begun) >= GOOD_AFTER {
+            let is_good = has_heard && self.clock.elapsed().saturating_sub(begun) >= GOOD_AFTER;
+            if self.store.end() > before || is_good {
                 back_off.succeeded();
                 told = None;
             }
@@ -178,10 +193,10 @@ impl Follower {
         Err(Failure::NotAFile { at: at.0, segment_bytes })
     }
 
-    async fn attempt(&self, master: Option<&Arc<str>>, folding: &mut Folding) -> Failure {
+    async fn attempt(&self, master: Option<&Arc<str>>, folding: &mut Folding, has_heard: &mut bool) -> Failure {
         let Some(master) = master else { return pending().await };
         self.status.trying(master);
-        match self.follow(master, folding).await {
+        match self.follow(master, folding, has_heard).await {
             Ok(never) => match never {},
             Err(failure) => failure,
         }
@@ -192,27 +207,34 @@ impl Follower {
         if self.store.is_sync_flush() { self.store.flushed() } else { self.store.written() }
     }
 
-    async fn follow(&self, master: &str, folding: &mut Folding) -> Result<Infallible, Failure> {
+    async fn follow(&self, master: &str, folding: &mut Folding, has_heard: &mut bool) -> Result<Infallible, Failure> {
         let batch_topics = Arc::clone(&self.batch_topics);
         folding.copy = Some(LogCopy::new(Arc::clone(&self.store), Box::new(move |new| batch_topics(new))));
+        // First of all: it ends with the master, so all that is asked now is of the log that comes then.
+        let connecting = timeout(CONNECT_PATIENCE, TcpStream::connect(master)).await;
+        let late = || io::Error::from(io::ErrorKind::TimedOut);
+        let mut socket = connecting.map_err(|_| late()).flatten().map_err(Failure::Connect)?;
+        socket.set_nodelay(true).map_err(Failure::Connect)?;
         if self.store.end().0 == 0 && !self.options.from_last_file {
             self.take_first(folding).await?;
         }
         // The first report acknowledges all of the log, and cannot name another place for the next byte.
         self.store.want_flush();
         self.mark().reached(self.store.end().0).await;
+        self.agree().await?;
 
-        let connecting = timeout(CONNECT_PATIENCE, TcpStream::connect(master)).await;
-        let late = || io::Error::from(io::ErrorKind::TimedOut);
-        let mut socket = connecting.map_err(|_| late()).flatten().map_err(Failure::Connect)?;
-        socket.set_nodelay(true).map_err(Failure::Connect)?;
         let has = self.store.end();
         let segment_bytes = self.store.options().segment_bytes;
-        let mut follow = Follow::new(self.options, segment_bytes, self.clock.elapsed(), has);
+        // It has answered, unless it was not asked.
+        let is_live = has.0 > 0 || !self.options.from_last_file;
+        let mut follow = Follow::new(self.options, segment_bytes, self.clock.elapsed(), has, is_live);
         self.report(&mut socket, has).await?;
-        self.status.connected();
+        self.status.begun();
+        self.status.connected(is_live);
         info!(master, %has, "the master is followed");
         let mut buffer = vec![0; READ_BYTES];
+        let mut asked_at = has;
+        let mut asking = pin!(self.ask_later(asked_at));
         loop {
             if folding.is_idle()
                 && let Some(block) = follow.take_block(self.clock.elapsed(), std::mem::take(&mut folding.buffer))
@@ -232,6 +254,7 @@ impl Follower {
                     Happened::Folded
                 }
                 () = mark.reached(follow.reported().0.saturating_add(1)) => Happened::Has,
+                apart = asking.as_mut() => Happened::Asked(apart),
                 () = sleep(left) => Happened::Due,
             };
             let now = self.clock.elapsed();
@@ -242,20 +265,34 @@ impl Follower {
                 }
                 Happened::Folded | Happened::Has => follow.step(now, Event::Has(LogOffset(mark.get())))?,
                 Happened::Due => follow.step(now, Event::Due)?,
+                Happened::Asked(apart) => {
+                    // Where bytes have come since, the master has more of them.
+                    if follow.next() == asked_at && !follow.is_full() {
+                        apart?;
+                    }
+                    asked_at = follow.next();
+                    asking.set(self.ask_later(asked_at));
+                    None
+                }
             };
+            *has_heard |= follow.is_live();
+            self.status.connected(follow.is_live());
             if let Some(report) = report {
                 self.report(&mut socket, report).await?;
             }
         }
     }
 
-    /// Gets the first record of the master's log by itself: who reports 0 gets the last file.
+    /// Gets the first record of the master's log by itself: a report of 0 would bring the last file.
     async fn take_first(&self, folding: &mut Folding) -> Result<(), Failure> {
-        let record = match self.beginning.ask().await? {
-            Beginning::Empty => return Ok(()),
-            Beginning::At(at) => return Err(Failure::BeginAt(at)),
-            Beginning::First(record) => record,
-        };
+        let Extent { min, max } = self.asking.extent().await?;
+        if min.0 > 0 {
+            return Err(Failure::BeginAt(min));
+        }
+        if max.0 == 0 {
+            return Ok(());
+        }
+        let record = self.asking.record(LogOffset(0)).await?;
         let bytes = record.len();
         folding.start(self, Block { at: 0, bytes: record.into() });
         folding.done().await?;
@@ -263,6 +300,50 @@ impl Follower {
             return Err(Failure::FirstRecord { bytes });
         }
         Ok(())
+    }
+
+    /// Whether the master's log goes on where the log here ends: a master of Apache takes any report, and goes on anywhere.
+    async fn agree(&self) -> Result<(), Failure> {
+        // Looked at before the master is asked: its log grows.
+        let (min, end) = (self.store.min_offset(), self.store.end());
+        if end.0 == 0 {
+            return Ok(());
+        }
+        let extent = self.asking.extent().await?;
+        if let Err(apart) = extent.continues(end) {
+            if min < end {
+                return Err(apart.into());
+            }
+            // The log here has no record, so it may begin elsewhere.
+            let segment_bytes = self.store.options().segment_bytes;
+            let last = LogOffset(extent.max.0 - extent.max.0 % segment_bytes).max(extent.min);
+            return Err(Failure::BeginAt(if self.options.from_last_file { last } else { extent.min }));
+        }
+        let store = Arc::clone(&self.store);
+        let reading = tokio::task::spawn_blocking(move || last_record(&store));
+        let Some((at, own)) = reading.await.map_err(|_| Failure::Bug)?? else { return Ok(()) };
+        if at < extent.min || own.len() > COMPARED_BYTES_MAX {
+            return Ok(());
+        }
+        match self.asking.record(at).await {
+            Ok(record) if *record == *own => Ok(()),
+            Ok(_) => Err(Apart::Differs { at }.into()),
+            Err(AskError::Refused { code, remark, .. }) if code == ResponseCode::SystemError as i32 => {
+                Err(Apart::NoRecord { at, remark }.into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Asks the master after a while whether it still has what follows `next`. One of Apache says nothing of it when files go before they
+    /// were copied: only heartbeats come then.
+    async fn ask_later(&self, next: LogOffset) -> Result<(), Apart> {
+        sleep(self.options.heartbeat.saturating_mul(2).max(ASK_EVERY_MIN)).await;
+        match self.asking.extent().await {
+            Ok(extent) => extent.continues(next),
+            // The stream itself shows whether the master is there.
+            Err(_) => Ok(()),
+        }
     }
 
     async fn report(&self, socket: &mut TcpStream, has: LogOffset) -> Result<(), Failure> {
@@ -286,6 +367,12 @@ async fn another(masters: &mut watch::Receiver<Option<Arc<str>>>, current: Optio
             return;
         }
     }
+}
+
+/// The last record of a log. May wait for the device.
+fn last_record(store: &Store) -> Result<Option<(LogOffset, Vec<u8>)>, StoreError> {
+    let Some((at, bytes)) = store.last_record()? else { return Ok(None) };
+    Ok(store.raw_bytes(at, bytes)?.map(|slice| (at, slice.as_ref().to_vec())))
 }
 
 /// The way of blocks to the log.

@@ -7,6 +7,7 @@ use env::{Clock, TimeMs};
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::body::HaClientRuntimeInfo;
+use tokio::sync::watch;
 
 use crate::lag::Rate;
 
@@ -15,12 +16,15 @@ use crate::lag::Rate;
 pub struct FollowStatus {
     /// Guards itself only; taken for a read of the socket, a report and a look.
     now: Mutex<Now>,
+    /// The master is there: see [`FollowStatus::is_connected`].
+    connected: watch::Sender<bool>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Now {
     master: Option<Arc<str>>,
-    is_connected: bool,
+    /// The master's log continues the one here, as far as the present connection is concerned.
+    agrees: bool,
     heard_at: Option<TimeMs>,
     reported_at: Option<TimeMs>,
     rate: Rate,
@@ -36,15 +40,24 @@ impl FollowStatus {
         self.now.lock().master = Some(Arc::clone(master));
     }
 
-    pub(super) fn connected(&self) {
+    /// The master's log continues the one here, and gets a report.
+    pub(super) fn begun(&self) {
         let mut now = self.now.lock();
-        now.is_connected = true;
+        now.agrees = true;
         now.connections += 1;
     }
 
+    /// Whether the master is there.
+    pub(super) fn connected(&self, is_connected: bool) {
+        self.connected.send_if_modified(|known| std::mem::replace(known, is_connected) != is_connected);
+    }
+
     pub(super) fn ended(&self, failure: Option<String>) {
-        let mut now = self.now.lock();
-        (now.is_connected, now.failure, now.blocked) = (false, failure, None);
+        {
+            let mut now = self.now.lock();
+            (now.agrees, now.failure, now.blocked) = (false, failure, None);
+        }
+        self.connected(false);
     }
 
     pub(super) fn heard(&self, at: TimeMs, now: Duration, bytes: u64) {
@@ -61,9 +74,20 @@ impl FollowStatus {
         self.now.lock().blocked = why;
     }
 
-    /// Whether there is a connection to the master.
+    /// Whether the log comes from the master at this moment: there is a connection, and the last that was heard of the master is younger than two
+    /// and a half heartbeats.
     pub fn is_connected(&self) -> bool {
-        self.now.lock().is_connected
+        *self.connected.borrow()
+    }
+
+    /// Shows the same, now and whenever it changes.
+    pub fn connection(&self) -> watch::Receiver<bool> {
+        self.connected.subscribe()
+    }
+
+    /// Whether there is a connection to a master whose log continues the one here. It may stand still.
+    pub fn agrees(&self) -> bool {
+        self.now.lock().agrees
     }
 
     /// Connections since the start.
@@ -86,7 +110,7 @@ impl FollowStatus {
         let now = self.now.lock().clone();
         let ms = |time: Option<TimeMs>| time.map_or(0, |time| time.0);
         HaClientRuntimeInfo {
-            activated: now.is_connected,
+            activated: self.is_connected(),
             last_read_timestamp: ms(now.heard_at),
             last_write_timestamp: ms(now.reported_at),
             master_addr: now.master.map(|master| master.to_string()),

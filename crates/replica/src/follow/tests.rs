@@ -10,7 +10,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 fn follow(has: u64) -> Follow {
-    Follow::new(FollowOptions::default(), FILE, seconds(0), LogOffset(has))
+    Follow::new(FollowOptions::default(), FILE, seconds(0), LogOffset(has), false)
 }
 
 fn frame(at: u64, body: &[u8]) -> Vec<u8> {
@@ -56,6 +56,40 @@ fn a_report_is_repeated_every_five_seconds_and_a_silent_master_is_gone_after_twe
     let heartbeat = frame(245, &[]);
     assert!(follow.step(seconds(22), Event::Heard(&heartbeat)).is_ok());
     assert!(follow.step(seconds(42), Event::Due).is_ok());
+}
+
+#[test]
+fn a_master_is_there_from_its_first_frame_on_and_until_it_misses_two_heartbeats() {
+    let mut follow = follow(0);
+    assert!(!follow.is_live());
+    let heartbeat = frame(0, &[]);
+    hears(&mut follow, &heartbeat[..11]).unwrap();
+    assert!(!follow.is_live(), "this is no frame yet");
+    hears(&mut follow, &heartbeat[11..]).unwrap();
+    assert!(follow.is_live());
+    for now in [6, 11] {
+        follow.step(seconds(now), Event::Due).unwrap();
+        assert!(follow.is_live());
+    }
+    let doubt = seconds(1) + Duration::from_millis(12_500);
+    assert_eq!(follow.due(), doubt);
+    follow.step(doubt, Event::Due).unwrap();
+    assert!(!follow.is_live());
+    assert_eq!(follow.due(), seconds(16), "no sooner than the next report");
+    follow.step(seconds(16), Event::Heard(&heartbeat)).unwrap();
+    assert!(follow.is_live());
+    // The master is not listened to.
+    follow.step(seconds(17), Event::Heard(&frame(0, &vec![1; BLOCK_BYTES]))).unwrap();
+    follow.step(seconds(60), Event::Due).unwrap();
+    assert!(follow.is_full() && follow.is_live());
+
+    // The first heartbeat may take its time behind an answer.
+    let mut answered = Follow::new(FollowOptions::default(), FILE, seconds(0), LogOffset(245), true);
+    assert!(answered.is_live());
+    answered.step(seconds(12), Event::Due).unwrap();
+    assert!(answered.is_live());
+    answered.step(seconds(13), Event::Due).unwrap();
+    assert!(!answered.is_live());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Copies: whole, cut off, begun anew.
 
+use std::sync::{Arc, Mutex};
+
 use protocol::LogOffset;
 use protocol::record::at;
 use replica::feed::{FeedOptions, PortOptions};
@@ -99,7 +101,7 @@ async fn a_slave_that_starts_again_in_the_middle_of_a_record_goes_on_there() {
     }
     let copy = open(of_slave.path());
     assert!(copy.end().0 >= places[60]);
-    let slave = Slave::of(&copy, master.address, nobody_to_ask());
+    let slave = Slave::of(&copy, master.address, ask(&main));
     came_to(&copy, main.end()).await;
     assert_copied(&main, &copy);
     slave.stop().await;
@@ -125,7 +127,7 @@ async fn a_log_whose_first_files_are_gone_is_copied_from_where_it_begins() {
     copy.close().unwrap();
     drop(copy);
     let copy = begin_at(of_slave.path(), begin);
-    let slave = Slave::of(&copy, master.address, nobody_to_ask());
+    let slave = Slave::of(&copy, master.address, ask(&main));
     came_to(&copy, main.end()).await;
     assert_eq!(copy.min_offset(), begin);
     assert!(log_of(&main) == log_of(&copy));
@@ -144,7 +146,7 @@ async fn the_last_file_alone_is_copied_where_the_slave_or_an_apache_master_has_i
     options.feed = FeedOptions { from_last_file: true, ..FeedOptions::default() };
     let master = Master::with(&main, options);
     let from_last_file = FollowOptions { from_last_file: true, ..FollowOptions::default() };
-    // It never asks.
+    // It does not ask where the log begins.
     let slave = Slave::with(&copy, master.address, nobody_to_ask(), from_last_file);
     // The first heartbeat or frame says where.
     fill(&main, 300..301);
@@ -152,7 +154,7 @@ async fn the_last_file_alone_is_copied_where_the_slave_or_an_apache_master_has_i
     copy.close().unwrap();
     drop(copy);
     let copy = begin_at(of_slave.path(), last);
-    let slave = Slave::with(&copy, master.address, nobody_to_ask(), from_last_file);
+    let slave = Slave::with(&copy, master.address, ask(&main), from_last_file);
     came_to(&copy, main.end()).await;
     assert!(log_of(&main)[last.0 as usize..] == log_of(&copy));
     slave.stop().await;
@@ -197,7 +199,8 @@ async fn a_slave_goes_to_another_master_when_it_is_told() {
     let stores: Vec<_> = dirs.iter().map(|dir| open(dir.path())).collect();
     fill(&stores[0], 0..100);
     let first = Master::of(&stores[0]);
-    let [one, two] = [1, 2].map(|place: usize| Slave::of(&stores[place], first.address, ask(&stores[0])));
+    let asked = Arc::new(Mutex::new(Arc::clone(&stores[0])));
+    let [one, two] = [1, 2].map(|place: usize| Slave::of(&stores[place], first.address, ask_any(&asked)));
     came_to(&stores[1], stores[0].end()).await;
     came_to(&stores[2], stores[0].end()).await;
     first.stop().await;
@@ -205,6 +208,7 @@ async fn a_slave_goes_to_another_master_when_it_is_told() {
     // One of the two goes on as master, from the same end.
     fill(&stores[1], 100..150);
     let second = Master::of(&stores[1]);
+    *asked.lock().unwrap() = Arc::clone(&stores[1]);
     two.masters.send_replace(Some(second.address.to_string().into()));
     came_to(&stores[2], stores[1].end()).await;
     assert_copied(&stores[1], &stores[2]);

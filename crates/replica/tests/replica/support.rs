@@ -4,17 +4,17 @@ use std::collections::HashSet;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use env::{Clock, Random, TimeMs};
 use protocol::LogOffset;
 use protocol::record::RecordDraft;
-use replica::beginning::{AskBeginning, AskError, Beginning};
+use replica::asking::{AskError, AskMaster, Extent};
 use replica::feed::{Allowed, FeedPort, PortOptions};
-use replica::follow::{FollowEnd, FollowOptions, FollowStatus, Follower};
+use replica::follow::{BatchTopics, FollowEnd, FollowOptions, FollowStatus, Follower};
 use replica::lag::Slaves;
 use store::{
     AppendError, FlushMode, LogCopy, RecordBatch, Retention, Store, StoreEnv, StoreError, StoreOptions, TagsCode,
@@ -128,27 +128,55 @@ pub async fn came_to(store: &Store, end: LogOffset) {
     in_time("the copy", store.written().reached(end.0)).await;
 }
 
-pub fn ask(store: &Arc<Store>) -> AskBeginning {
-    let store = Arc::clone(store);
-    AskBeginning::new(move || {
-        let store = Arc::clone(&store);
-        Box::pin(async move {
-            let (min, end) = (store.min_offset(), store.end());
-            if min.0 > 0 {
-                return Ok(Beginning::At(min));
-            }
-            if end.0 == 0 {
-                return Ok(Beginning::Empty);
-            }
-            let bytes = store.raw_bytes(min, usize::MAX).unwrap().unwrap();
-            let length = u32::from_be_bytes(bytes.as_ref()[..4].try_into().unwrap());
-            Ok(Beginning::First(Bytes::copy_from_slice(&bytes.as_ref()[..length as usize])))
-        })
-    })
+/// Answers as the master does that has this store, and later as one that has another.
+pub fn ask_any(store: &Arc<Mutex<Arc<Store>>>) -> AskMaster {
+    let (of_extent, of_record) = (Arc::clone(store), Arc::clone(store));
+    AskMaster::new(
+        move || {
+            let extent = extent_of(&of_extent.lock().unwrap());
+            Box::pin(async move { Ok(extent) })
+        },
+        move |at| {
+            let record = record_of(&of_record.lock().unwrap(), at);
+            Box::pin(async move { record })
+        },
+    )
 }
 
-pub fn nobody_to_ask() -> AskBeginning {
-    AskBeginning::new(|| Box::pin(async { Err(AskError::NoMaster) }))
+pub fn ask(store: &Arc<Store>) -> AskMaster {
+    ask_any(&Arc::new(Mutex::new(Arc::clone(store))))
+}
+
+/// Answers that the log lies so, and has the records of this store.
+pub fn ask_told(extent: &Arc<Mutex<Extent>>, store: &Arc<Store>) -> AskMaster {
+    let (extent, store) = (Arc::clone(extent), Arc::clone(store));
+    AskMaster::new(
+        move || {
+            let extent = *extent.lock().unwrap();
+            Box::pin(async move { Ok(extent) })
+        },
+        move |at| {
+            let record = record_of(&store, at);
+            Box::pin(async move { record })
+        },
+    )
+}
+
+fn extent_of(store: &Store) -> Extent {
+    Extent { min: store.min_offset(), max: store.end() }
+}
+
+/// What 33 of a broker of Apache's brings: as many bytes as the first four say, whatever they are.
+fn record_of(store: &Store, at: LogOffset) -> Result<Bytes, AskError> {
+    let rest = store.raw_bytes(at, usize::MAX).unwrap();
+    let rest: &[u8] = rest.as_ref().map_or(&[][..], |rest| rest.as_ref());
+    let length = rest.first_chunk().map_or(usize::MAX, |length| u32::from_be_bytes(*length) as usize);
+    let refused = || AskError::Refused { request: 33, code: 1, remark: "can not find message by the offset".into() };
+    rest.get(..length).map(Bytes::copy_from_slice).ok_or_else(refused)
+}
+
+pub fn nobody_to_ask() -> AskMaster {
+    AskMaster::new(|| Box::pin(async { Err(AskError::NoMaster) }), |_| Box::pin(async { Err(AskError::NoMaster) }))
 }
 
 /// The port of a master.
@@ -199,19 +227,29 @@ pub struct Slave {
 }
 
 impl Slave {
-    pub fn of(store: &Arc<Store>, master: SocketAddr, beginning: AskBeginning) -> Slave {
-        Slave::with(store, master, beginning, FollowOptions::default())
+    pub fn of(store: &Arc<Store>, master: SocketAddr, asking: AskMaster) -> Slave {
+        Slave::with(store, master, asking, FollowOptions::default())
     }
 
-    pub fn with(store: &Arc<Store>, master: SocketAddr, beginning: AskBeginning, options: FollowOptions) -> Slave {
+    pub fn with(store: &Arc<Store>, master: SocketAddr, asking: AskMaster, options: FollowOptions) -> Slave {
+        Slave::knowing(store, master, asking, options, Arc::new(|_| Ok(HashSet::new())))
+    }
+
+    pub fn knowing(
+        store: &Arc<Store>,
+        master: SocketAddr,
+        asking: AskMaster,
+        options: FollowOptions,
+        batch_topics: BatchTopics,
+    ) -> Slave {
         let status = Arc::new(FollowStatus::default());
         let follower = Follower {
             store: Arc::clone(store),
             clock: Clock::real(),
             random: Random::seeded(7),
             options,
-            batch_topics: Arc::new(|_| HashSet::new()),
-            beginning,
+            batch_topics,
+            asking,
             status: Arc::clone(&status),
         };
         let (masters, shown) = watch::channel(Some(Arc::from(master.to_string())));

@@ -34,7 +34,13 @@ use item::{HEAD_BYTES, Item, item, length};
 const KEPT_BYTES: usize = 256 << 10;
 
 /// Given topics that the log has no queue of, names those whose records may hold batches (`queue.type=BatchCQ`). May wait.
-pub type BatchTopics = Box<dyn Fn(&[&str]) -> HashSet<String> + Send>;
+pub type BatchTopics = Box<dyn Fn(&[&str]) -> Result<HashSet<String>, TopicsUnknown> + Send>;
+
+/// Why it is not known which of new topics hold batches. A queue that was made without knowing it
+/// would be of the wrong kind for good.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct TopicsUnknown(pub String);
 
 /// Bytes of another log that were not taken, or a copy that cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +90,10 @@ pub enum CopyError {
         /// A file of the log.
         path: std::path::PathBuf,
     },
+    /// The first record of a topic is not taken before it is known which queues the topic has. Ask
+    /// for it again from [`LogCopy::next`].
+    #[error("the log has new topics, and it is not known which of them hold batches: {0}")]
+    Topics(#[from] TopicsUnknown),
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -234,7 +244,7 @@ impl LogCopy {
         let places = block.iter().flat_map(|block| &block.places);
         let new: BTreeSet<&str> =
             places.map(|(_, place)| place.topic).filter(|topic| !queues.has_topic(topic)).collect();
-        let batch_topics = if new.is_empty() { HashSet::new() } else { (self.batch_topics)(&Vec::from_iter(new)) };
+        let batch_topics = if new.is_empty() { HashSet::new() } else { (self.batch_topics)(&Vec::from_iter(new))? };
         let timestamp = block.map_or(0, |block| block.last_timestamp);
         let (from, has_warned) = (self.end, &mut self.has_warned);
         let derive = || {

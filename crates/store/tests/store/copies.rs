@@ -16,7 +16,7 @@ use protocol::record::{self, Corrupt, INNER_BASE_PLACE};
 use protocol::sys_flag;
 use store::{
     AppendError, Boundary, CopyError, CutError, CutOff, IndexOptions, KeyKind, KeyQuery, LogCopy, Misfit, PoolOptions,
-    RecordBatch, Store, StoreEnv, StoreOptions, TagsCode,
+    RecordBatch, Store, StoreEnv, StoreOptions, TagsCode, TopicsUnknown,
 };
 
 use crate::support::*;
@@ -40,7 +40,7 @@ fn open_copy(root: &Path) -> (Arc<Store>, store::Recovered) {
 }
 
 fn copy_into(store: &Arc<Store>) -> LogCopy {
-    LogCopy::new(Arc::clone(store), Box::new(|_| HashSet::from([BATCHES.to_owned()])))
+    LogCopy::new(Arc::clone(store), Box::new(|_| Ok(HashSet::from([BATCHES.to_owned()]))))
 }
 
 /// Appends messages of each kind that a store tells apart.
@@ -481,4 +481,57 @@ fn a_cut_at_the_log_s_end_and_one_at_its_beginning() {
     assert_eq!((store.end(), read_all(&store, TOPIC, 0).len()), (LogOffset(0), 0));
     append_run(&store, 0..3);
     assert_run(&store, 0..3);
+}
+
+#[test]
+fn the_last_record_is_found_by_its_queue_and_without_queues() {
+    let (of_main, of_copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (main, _) = open_copy(of_main.path());
+    let (store, _) = open_copy(of_copy.path());
+    assert_eq!(main.last_record().unwrap(), None);
+    let is_record = |store: &Store, (at, bytes): (LogOffset, usize)| {
+        let raw = store.raw_bytes(at, bytes).unwrap().unwrap();
+        let Ok(record::Scanned::Record(view)) = record::scan(raw.as_ref(), true) else { panic!("no record at {at}") };
+        assert_eq!((view.log_offset(), view.total_size()), (at.0, bytes));
+    };
+    let mut number = 0;
+    while main.end().0 < SEGMENT + 5000 {
+        fill(&main, number..number + 1);
+        number += 1;
+        let (at, bytes) = main.last_record().unwrap().unwrap();
+        assert_eq!(at.0 + bytes as u64, main.end().0);
+        is_record(&main, (at, bytes));
+    }
+    let last = main.last_record().unwrap();
+    for topic in main.topics() {
+        main.delete_topic(&topic);
+    }
+    assert_eq!(main.last_record().unwrap(), last);
+    // Behind the last record of a file is its blank end.
+    feed_to(&main, &store, &mut copy_into(&store), &[5000], SEGMENT);
+    assert_eq!(store.end().0, SEGMENT);
+    let (at, bytes) = store.last_record().unwrap().unwrap();
+    assert!(at.0 + (bytes as u64) < SEGMENT);
+    is_record(&store, (at, bytes));
+}
+
+#[test]
+fn the_first_record_of_a_topic_waits_until_its_queues_are_known() {
+    let (of_main, of_copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (main, _) = open_copy(of_main.path());
+    let (store, _) = open_copy(of_copy.path());
+    fill(&main, 0..8);
+    let unknown = TopicsUnknown("nobody answers".to_owned());
+    let answers = std::sync::Mutex::new(vec![Ok(HashSet::from([BATCHES.to_owned()])), Err(unknown)]);
+    let kinds = move |_: &[&str]| {
+        let mut answers = answers.lock().unwrap();
+        if answers.len() > 1 { answers.pop().unwrap() } else { answers[0].clone() }
+    };
+    let mut copy = LogCopy::new(Arc::clone(&store), Box::new(kinds));
+    let log = log_of(&main);
+    assert!(matches!(put(&store, &mut copy, &log), Err(CopyError::Topics(_))));
+    assert_eq!((copy.next(), store.end(), store.topics().len()), (LogOffset(0), LogOffset(0), 0));
+    put(&store, &mut copy, &log).unwrap();
+    assert!(store.existing_queue(BATCHES, 0).unwrap().is_batch());
+    assert!(log_of(&store) == log);
 }
