@@ -23,6 +23,7 @@ use protocol::compression::CompressionError;
 use protocol::fastjson::{self, JsonError};
 use protocol::request::{FieldError, GetRouteInfo, RegisterBroker, RegisterBrokerReply, UnregisterBroker};
 use protocol::sys_flag::perm;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::blocking::beside;
@@ -37,7 +38,7 @@ const PAUSE_FIRST: Duration = Duration::from_millis(100);
 /// How often we register even when nothing changes: the setting, kept within these bounds as Apache keeps it.
 const PERIOD_MIN_MS: u64 = 10_000;
 const PERIOD_MAX_MS: u64 = 60_000;
-/// The same for a slave without its master.
+/// How often a slave without its master asks where one is.
 const PERIOD_LOST: Duration = Duration::from_secs(3);
 /// A larger body is compressed whatever the setting says: a frame holds 16 MiB.
 const PLAIN_BYTES_MAX: usize = 4 << 20;
@@ -129,15 +130,18 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: Stop) {
     let mut seen = Seen::default();
     // The one that the last registration came by, for as long as it says that we are known.
     let mut connection = None;
+    let mut following = broker.following.connection();
+    // When everything is told again.
+    let mut full_at = Duration::ZERO;
     while !stop.is_asked() {
         let owed = std::mem::replace(&mut *server.owed.lock(), Owed::Topics(BTreeSet::new()));
         let owed = if is_known { owed } else { Owed::Everything };
         let settings = broker.settings.load();
         let period = Duration::from_millis(settings.register_name_server_period.clamp(PERIOD_MIN_MS, PERIOD_MAX_MS));
         drop(settings);
-        // A slave hears of its master in the answer.
-        let is_lost = broker.standing.is_slave() && !broker.following.is_connected();
-        let period = if is_lost { PERIOD_LOST } else { period };
+        if owed == Owed::Everything {
+            full_at = broker.clock.elapsed().saturating_add(period);
+        }
         let registered = tokio::select! {
             biased;
             () = stop.asked() => return,
@@ -172,8 +176,9 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: Stop) {
                         tracing::warn!(name_server = server.address, "the connection ended, registering again");
                         is_known = false;
                     }
-                    () = tokio::time::sleep(period) => *server.owed.lock() = Owed::Everything,
+                    () = tokio::time::sleep(full_at.saturating_sub(since)) => *server.owed.lock() = Owed::Everything,
                     () = server.changed.notified() => {}
+                    () = master_is_lost(&broker, &mut following) => owe_a_question(&broker, &server),
                 }
                 if is_known {
                     continue;
@@ -189,7 +194,8 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: Stop) {
                     tracing::warn!(name_server = server.address, %error, "not registered, trying again");
                 }
                 (is_known, has_complained, connection) = (false, true, None);
-                pause = error.pause(pause, period);
+                let is_lost = broker.standing.is_slave() && broker.following.looks_for_master();
+                pause = error.pause(pause, if is_lost { PERIOD_LOST } else { period });
             }
         }
         tokio::select! {
@@ -199,6 +205,32 @@ async fn keep(broker: Arc<Broker>, server: Arc<Server>, mut stop: Stop) {
         }
         pause *= 2;
     }
+}
+
+/// Ready when a slave should ask where its master is: at once when the log does not come any more, and then again and again.
+async fn master_is_lost(broker: &Broker, following: &mut watch::Receiver<bool>) {
+    let looks = || broker.standing.is_slave() && broker.following.looks_for_master();
+    following.mark_unchanged();
+    // Ends when the master is gone, or is still not there.
+    loop {
+        let was_lost = looks();
+        let patience = if was_lost { PERIOD_LOST } else { Duration::MAX };
+        match tokio::time::timeout(patience, following.changed()).await {
+            Ok(Ok(())) if looks() && !was_lost => return,
+            Ok(Ok(())) => {}
+            // Nobody will say anything any more.
+            Ok(Err(_)) => return std::future::pending().await,
+            Err(_) => return,
+        }
+    }
+}
+
+/// The answer to a registration says where the master is, also to one of a single topic.
+fn owe_a_question(broker: &Broker, server: &Server) {
+    let own_topic = broker.identity().broker_name;
+    let is_there = broker.topics.get(&own_topic).is_some();
+    let mut owed = server.owed.lock();
+    if is_there { owed.add(&own_topic) } else { *owed = Owed::Everything }
 }
 
 /// What a name server said last, so that each thing is logged once.

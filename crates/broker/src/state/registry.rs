@@ -23,7 +23,7 @@ pub(crate) enum Owed {
 }
 
 impl Owed {
-    fn add(&mut self, topic: &str) {
+    pub(crate) fn add(&mut self, topic: &str) {
         match self {
             Owed::Everything => {}
             Owed::Topics(topics) if topics.len() >= CHANGES_MAX => *self = Owed::Everything,

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use env::Clock;
-use protocol::body::{HaRuntimeInfo, KvTable};
-use protocol::code::request;
+use net::{Burst, Connection, Listener, ListenerOptions, Outgoing, Service};
+use parking_lot::Mutex;
+use protocol::body::{HaRuntimeInfo, KvTable, RegisterBrokerBody};
+use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
-use protocol::request::PullMessage;
+use protocol::request::{PullMessage, RegisterBrokerReply};
 use replica::feed::{Allowed, FeedPort, PortOptions};
 use replica::lag::Slaves;
 use tempfile::TempDir;
@@ -38,6 +40,7 @@ impl Log {
         let options = PortOptions::new(Allowed::new(|_| true));
         let slaves = Arc::new(Slaves::default());
         let port = FeedPort::bind(address, master.shared_store(), Clock::real(), options, slaves, |_| ()).ok()?;
+        let address = port.local_addr();
         let (stop, stopped) = oneshot::channel();
         let ending = tokio::spawn(port.run(async move {
             let _ = stopped.await;
@@ -67,6 +70,75 @@ async fn slave_on(log: &Log, dir: Arc<TempDir>) -> Running {
     let more =
         vec![("brokerRole", "SLAVE"), ("brokerId", "1"), ("slaveReadEnable", "true"), ("haMasterAddress", address)];
     start_on(Setup { more: more.leak(), ..Setup::default() }, dir).await
+}
+
+/// A name server that says where the master is: its main port, and where it gives its log.
+#[derive(Default)]
+struct Places {
+    master: Mutex<Option<(String, String)>>,
+    /// How many topics each registration told.
+    told: Mutex<Vec<usize>>,
+}
+
+impl Places {
+    fn listen(self: &Arc<Self>) -> String {
+        let options = ListenerOptions { tls: None, ..ListenerOptions::default() };
+        let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), options, Arc::clone(self)).unwrap();
+        let address = listener.local_addr().to_string();
+        tokio::spawn(listener.run(std::future::pending()));
+        address
+    }
+
+    fn tell(&self, master: &Running, log: &Log) {
+        *self.master.lock() = Some((master.address.clone(), log.address.to_string()));
+    }
+
+    fn registrations(&self) -> usize {
+        self.told.lock().len()
+    }
+}
+
+impl Service for Places {
+    type Session = ();
+    type Work = ();
+
+    fn open(&self, _: &Connection<()>) {}
+
+    async fn serve(&self, _: &mut (), burst: &mut Burst<'_>, out: &mut Outgoing) {
+        while let Some(request) = burst.next() {
+            let master = self.master.lock().clone();
+            let (main, log) = master.unzip();
+            let fields = RegisterBrokerReply { ha_server_addr: log.as_deref(), master_addr: main.as_deref() };
+            out.reply(request.reply_to(), ResponseCode::Success, None, &fields, &[]);
+            if request.header.code == request::REGISTER_BROKER {
+                let body = RegisterBrokerBody::decode(request.body, false, 0).unwrap();
+                self.told.lock().push(body.topics.topic_config_table.len());
+            }
+        }
+    }
+
+    async fn resume(&self, _: &mut (), (): (), _: &mut Outgoing) {}
+
+    fn close(&self, (): ()) {}
+}
+
+/// A slave that hears of its master from a name server, to which it says everything once a minute.
+async fn slave_by(names: &Arc<Places>) -> Running {
+    let more: &[_] = &[
+        ("brokerRole", "SLAVE"),
+        ("brokerId", "1"),
+        ("slaveReadEnable", "true"),
+        ("registerNameServerPeriod", "60000"),
+    ];
+    start(Setup { name_servers: vec![names.listen()], more, ..Setup::default() }).await
+}
+
+async fn until_it_follows(slave: &Running, master: &Running) {
+    until("the slave follows", || async {
+        figure(slave, "masterConnected").await.as_deref() == Some("true")
+            && figure(slave, "masterAddress").await.as_deref() == Some(master.address.as_str())
+    })
+    .await;
 }
 
 async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
@@ -180,4 +252,101 @@ async fn readers_of_a_slave_go_back_to_its_master_while_that_is_there() {
     slave.stop().await;
     log.close().await;
     master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slave_keeps_its_tables_while_its_master_s_log_is_another_one() {
+    let (old, old_log) = master().await;
+    make_topic(&old, "T").await;
+    make_topic_with(&old, "%RETRY%G", 1).await;
+    let (client, _heard) = listening_client();
+    beat(&old, &client, "c").await;
+    for number in 0..8 {
+        old.put("T", number % 4, "", &format!("message {number}")).await;
+    }
+    assert_eq!(commit(&old, 0, 2).await.0, 0);
+    let slave = slave_on(&old_log, Arc::new(tempfile::tempdir().unwrap())).await;
+    until_equal(&old, &slave).await;
+    until("offsets have come over", || async { committed(&slave, 0).await == Ok(2) }).await;
+    let dir = slave.stop().await;
+    old_log.close().await;
+    old.stop().await;
+
+    // It has lost its disk.
+    let (new, new_log) = master().await;
+    let slave = slave_on(&new_log, dir).await;
+    until("the slave finds out", || async {
+        figure(&slave, "masterFailure").await.is_some_and(|why| why.contains("the master's log ends at log offset 0"))
+    })
+    .await;
+    // Tables were looked at each second.
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(committed(&slave, 0).await, Ok(2));
+    assert_eq!(slave.all("T", 0).await.len(), 2);
+    assert_eq!(figure(&slave, "masterConnected").await.as_deref(), Some("false"));
+    slave.stop().await;
+    new_log.close().await;
+    new.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slave_asks_where_its_master_is_as_soon_as_it_has_lost_one() {
+    let (first, first_log) = master().await;
+    make_topic(&first, "T").await;
+    first.put("T", 0, "", "one").await;
+    let second = start_on(Setup::default(), first.image()).await;
+    let second_log = Log::at((Ipv4Addr::LOCALHOST, 0).into(), &second).unwrap();
+    let names = Arc::new(Places::default());
+    names.tell(&first, &first_log);
+    let slave = slave_by(&names).await;
+    until_equal(&first, &slave).await;
+    until_it_follows(&slave, &first).await;
+    names.tell(&second, &second_log);
+    let lost = Instant::now();
+    first_log.close().await;
+    until_it_follows(&slave, &second).await;
+    assert!(lost.elapsed() < Duration::from_secs(30), "not with the next full registration: {:?}", lost.elapsed());
+    slave.stop().await;
+    second_log.close().await;
+    second.stop().await;
+    first.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_was_named_while_another_one_was_there_is_followed_behind_it() {
+    let (first, first_log) = master().await;
+    make_topic(&first, "T").await;
+    first.put("T", 0, "", "one").await;
+    let second = start_on(Setup::default(), first.image()).await;
+    let second_log = Log::at((Ipv4Addr::LOCALHOST, 0).into(), &second).unwrap();
+    let names = Arc::new(Places::default());
+    names.tell(&first, &first_log);
+    let slave = slave_by(&names).await;
+    until_equal(&first, &slave).await;
+    until_it_follows(&slave, &first).await;
+    names.tell(&second, &second_log);
+    // A topic that comes over is told at once.
+    let before = names.registrations();
+    make_topic(&first, "U").await;
+    until("the slave has registered the topic", || async { names.registrations() > before }).await;
+    assert_eq!(figure(&slave, "masterAddress").await.as_deref(), Some(first.address.as_str()));
+    // From now on it says nothing of a master.
+    *names.master.lock() = None;
+    first_log.close().await;
+    until_it_follows(&slave, &second).await;
+    slave.stop().await;
+    second_log.close().await;
+    second.stop().await;
+    first.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slave_that_looks_for_its_master_tells_name_servers_one_topic_again_and_again() {
+    let names = Arc::new(Places::default());
+    let slave = slave_by(&names).await;
+    let of_one_topic = || names.told.lock().iter().filter(|topics| **topics == 1).count();
+    until("it has asked twice", || async { of_one_topic() >= 2 }).await;
+    let told = names.told.lock().clone();
+    assert!(told[0] > 1 && told.iter().filter(|topics| **topics == told[0]).count() == 1, "{told:?}");
+    slave.stop().await;
 }
