@@ -64,10 +64,10 @@ impl Master<'_> {
     ) -> Result<Option<TopicConfigTable>, MasterError> {
         let mut all: BTreeMap<String, TopicConfig> = BTreeMap::new();
         let mut details: BTreeMap<String, TopicQueueMappingDetail> = BTreeMap::new();
-        let (mut begun, mut versions) = (0, None);
+        let (mut begun, mut versions) = (0, None::<(DataVersion, DataVersion)>);
         // Each turn but `BEGINNINGS_MAX` of them adds topics, or is the last.
         loop {
-            let text = versions.and_then(|(version, _): (DataVersion, _)| serde_json::to_string(&version).ok());
+            let text = versions.and_then(|(version, _)| serde_json::to_string(&version).ok());
             let fields = GetAllTopicConfig {
                 topic_seq: Some(i32::try_from(all.len()).unwrap_or(i32::MAX)),
                 data_version: text.as_deref(),

@@ -277,3 +277,35 @@ async fn readers_that_have_come_further_than_a_copy_are_not_led_back_nor_believe
     slave.stop().await;
     master.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_have_come_further_than_a_slave_that_is_promoted_skip_nothing() {
+    let (master, log) = master().await;
+    make_topic(&master, "T").await;
+    for number in 0..5 {
+        master.put("T", 0, "", &number.to_string()).await;
+    }
+    let slave = slave_on(&log, Arc::new(tempfile::tempdir().unwrap())).await;
+    until_equal(&master, &slave).await;
+    until("the topic is here", || async { slave.call(request::PULL_MESSAGE, &from("T", 0, 0), "").await.code != 17 })
+        .await;
+    let left = slave.stop().await;
+    log.close().await;
+    master.stop().await;
+
+    // Its consumers have seen up to 8 there. Other messages get these places now.
+    let promoted = start_on(Setup::default(), left).await;
+    for number in 5..10 {
+        assert_eq!(promoted.put("T", 0, "", &number.to_string()).await.queue_offset, number);
+    }
+    let told = promoted.call(request::PULL_MESSAGE, &from("T", 0, 8), "").await;
+    assert_eq!((told.code, told.fields.get("nextBeginOffset")), (21, Some("0")), "nothing was committed");
+    let read_on = promoted.call(request::PULL_MESSAGE, &from("T", 0, 5), "").await;
+    assert_eq!(read_on.code, 0);
+
+    // It is a master like others from the next start on.
+    let left = promoted.stop().await;
+    let master = start_on(Setup::default(), left).await;
+    assert_eq!(master.call(request::PULL_MESSAGE, &from("T", 0, 8), "").await.code, 0);
+    master.stop().await;
+}
