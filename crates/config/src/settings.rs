@@ -436,7 +436,7 @@ impl Settings {
         for (name, given) in given {
             let Some(key) = keys::find(self.role, name).filter(|key| self.role.reads(key.section)) else { continue };
             // A file that a master has had for years may have anything there.
-            if !self.is_slave() && finding::OF_A_SLAVE.contains(name) {
+            if finding::OF_A_SLAVE.contains(name) && !self.is_slave() {
                 continue;
             }
             refused.extend(check_value(key, &given.value, &given.origin).err());
