@@ -64,10 +64,11 @@ impl Master<'_> {
     ) -> Result<Option<TopicConfigTable>, MasterError> {
         let mut all: BTreeMap<String, TopicConfig> = BTreeMap::new();
         let mut details: BTreeMap<String, TopicQueueMappingDetail> = BTreeMap::new();
-        let (mut begun, mut versions) = (0, None::<(DataVersion, DataVersion)>);
+        let mut of_details = None;
+        let (mut begun, mut version) = (0, None);
         // Each turn but `BEGINNINGS_MAX` of them adds topics, or is the last.
         loop {
-            let text = versions.and_then(|(version, _)| serde_json::to_string(&version).ok());
+            let text = version.and_then(|version: DataVersion| serde_json::to_string(&version).ok());
             let fields = GetAllTopicConfig {
                 topic_seq: Some(i32::try_from(all.len()).unwrap_or(i32::MAX)),
                 data_version: text.as_deref(),
@@ -76,20 +77,23 @@ impl Master<'_> {
             let answer = self.ask(request::GET_ALL_TOPIC_CONFIG, &fields).await?;
             let total = GetAllTopicConfigReply::decode(&answer.fields.as_fields())?.total_topic_num;
             let piece: TopicConfigTable = body(request::GET_ALL_TOPIC_CONFIG, &answer)?;
-            // Brokers of 4.9 have no mappings.
-            let now = (piece.data_version, piece.mapping_data_version.unwrap_or(mappings));
-            if versions.is_none() && now == (known, mappings) {
-                return Ok(None);
+            if version.is_none() {
+                // That of the first piece: mappings that change meanwhile are found another time.
+                of_details = piece.mapping_data_version;
+                // Brokers of 4.9 have no mappings.
+                if piece.data_version == known && of_details.unwrap_or(mappings) == mappings {
+                    return Ok(None);
+                }
             }
-            if versions.is_some_and(|versions| versions != now) {
+            if version.is_some_and(|version| version != piece.data_version) {
                 begun += 1;
-                (all, details, versions) = (BTreeMap::new(), BTreeMap::new(), None);
+                (all, details, version) = (BTreeMap::new(), BTreeMap::new(), None);
                 if begun == BEGINNINGS_MAX {
                     return Err(changes_too_often(request::GET_ALL_TOPIC_CONFIG));
                 }
                 continue;
             }
-            versions = Some(now);
+            version = Some(piece.data_version);
             let before = all.len();
             all.extend(piece.topic_config_table);
             // A piece has the mappings of its own topics only.
@@ -97,7 +101,7 @@ impl Master<'_> {
             if is_whole(request::GET_ALL_TOPIC_CONFIG, total, TOPICS_MAX, before, all.len())? {
                 return Ok(Some(TopicConfigTable {
                     data_version: piece.data_version,
-                    mapping_data_version: piece.mapping_data_version,
+                    mapping_data_version: of_details,
                     topic_config_table: all,
                     topic_queue_mapping_detail_map: Some(details),
                     topic_queue_mapping_info_map: None,
