@@ -214,6 +214,7 @@ impl Broker {
     pub async fn start(start: Start) -> Result<Arc<Broker>, StartError> {
         let broker = Broker::load(start)?;
         after_loss::cut(broker.standing, &broker.store, &broker.topics, &broker.offsets, &broker.pops);
+        broker.standing.keep(broker.store.journal());
         let registry = Arc::clone(&broker.registry);
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
         broker.begin_duties().await?;

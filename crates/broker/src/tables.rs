@@ -25,8 +25,8 @@ pub(crate) const EXPORTS: TableId = TableId(7);
 pub(crate) const EXTRAS: TableId = TableId(8);
 /// Offset of a half message (8 bytes big-endian) → how often its producer was asked, 4 bytes big-endian.
 pub(crate) const CHECKS: TableId = TableId(9);
-/// Where the log is read from after a crash, to find timer messages that were delivered (8 bytes big-endian), and what the device did not give of
-/// them; see `timer/mod.rs` and `timer/state/aside.rs`.
+/// Where the log is read from after a crash, to find timer messages that were delivered (8 bytes big-endian), what the device did not give of
+/// them, and what a master had done that this broker has followed; see `timer/mod.rs`, `timer/state/aside.rs` and `timer/state/master.rs`.
 pub(crate) const TIMERS: TableId = TableId(12);
 
 /// Number of a queue that a group pops (4 bytes big-endian) → queue id (4 bytes big-endian), `topic@group`.
@@ -45,6 +45,9 @@ pub(crate) const MAPPINGS: TableId = TableId(30);
 
 /// Group, a zero byte, topic → how the group filters the topic by a condition, as JSON.
 pub(crate) const CONDITIONS: TableId = TableId(31);
+
+/// What the last start made of this broker, one row if that was a slave; see `state/role.rs`.
+pub(crate) const ROLE: TableId = TableId(32);
 
 /// Keys of [`VERSIONS`].
 pub(crate) const TOPICS_VERSION: &[u8] = b"topics";

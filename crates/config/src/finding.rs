@@ -207,7 +207,7 @@ fn role_of_broker(settings: &mut Settings) -> Vec<ConfigError> {
     let role = settings.text("brokerRole");
     let number = |name| crate::key::parse_number(&settings.text(name), true);
     let (id, copies) = (number("brokerId").unwrap_or(0), number("inSyncReplicas").unwrap_or(1));
-    if role.eq_ignore_ascii_case("SLAVE") {
+    if settings.is_slave() {
         if id <= 0 {
             let why = "a slave has a brokerId above 0, the master has 0: set brokerId=1, or the next one that is free";
             refused.push(settings.refused("brokerRole", why));
@@ -226,8 +226,11 @@ fn role_of_broker(settings: &mut Settings) -> Vec<ConfigError> {
         let is_default = |value: &str| {
             key.is_some_and(|key| matches!(key.default, Default::Value(default) if key.kind.same(value, default)))
         };
-        if settings.given(name).is_some_and(|value| !is_default(value)) {
-            warn(settings, name, "no effect: only a slave (brokerRole=SLAVE) reads it".to_owned());
+        let Some(value) = settings.given(name).filter(|value| !is_default(value)) else { continue };
+        let can_be_read = key.is_none_or(|key| key.kind.objection(value).is_none());
+        warn(settings, name, "no effect: only a slave (brokerRole=SLAVE) reads it".to_owned());
+        if !can_be_read {
+            settings.leave_out(name);
         }
     }
     // More copies than there are would have every send fail, in Apache too; there it is found out by the first producer.
@@ -243,7 +246,7 @@ fn role_of_broker(settings: &mut Settings) -> Vec<ConfigError> {
 }
 
 /// What a master does not read.
-const OF_A_SLAVE: [&str; 5] =
+pub(crate) const OF_A_SLAVE: [&str; 5] =
     ["haMasterAddress", "haSendHeartbeatInterval", "haHousekeepingInterval", "syncFromLastFile", "slaveReadEnable"];
 
 /// A consume queue entry has 20 bytes, and a file holds whole ones.

@@ -435,6 +435,10 @@ impl Settings {
         let mut refused = Vec::new();
         for (name, given) in given {
             let Some(key) = keys::find(self.role, name).filter(|key| self.role.reads(key.section)) else { continue };
+            // A file that a master has had for years may have anything there.
+            if finding::OF_A_SLAVE.contains(name) && !self.is_slave() {
+                continue;
+            }
             refused.extend(check_value(key, &given.value, &given.origin).err());
             if let (State::Used, Kind::Text, Some(of_java)) = (key.state, key.kind, &given.of_java) {
                 let (value, origin) = (given.value.clone(), given.origin.clone());
@@ -457,6 +461,16 @@ impl Settings {
         self.net()?;
         self.tls()?;
         Ok(())
+    }
+
+    /// Do they make a slave?
+    pub(crate) fn is_slave(&self) -> bool {
+        self.text("brokerRole").eq_ignore_ascii_case("SLAVE")
+    }
+
+    /// Goes on as if nobody had set `name`.
+    pub(crate) fn leave_out(&mut self, name: &str) {
+        self.given.remove(name);
     }
 
     /// Why the value of `name` that is in force cannot be served, with its place.

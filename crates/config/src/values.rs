@@ -13,7 +13,7 @@ const CLOSER: [(&str, Objection); 9] = [
     ("brokerIP2", host),
     ("metricsPromExporterHost", host),
     ("bindAddress", address),
-    ("haMasterAddress", name_servers),
+    ("haMasterAddress", log_of_master),
     ("namesrvAddr", name_servers),
     ("messageDelayLevel", delay_levels),
     ("mappedFileSizeCommitLog", file_of_log),
@@ -62,18 +62,26 @@ fn is_host(value: &str) -> bool {
 }
 
 fn name_servers(value: &str) -> Option<String> {
-    let wrong = value.split(';').map(str::trim).filter(|one| !one.is_empty()).find_map(|one| {
-        let Some((host, port)) = one.rsplit_once(':').filter(|_| one.parse::<IpAddr>().is_err()) else {
-            return Some(format!("{one} has no port; write {one}:9876 if it is the usual one"));
-        };
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        match port.parse::<u16>() {
-            Ok(1..) if is_host(host) => None,
-            Ok(1..) => Some(format!("\"{host}\" is neither an address nor the name of a host")),
-            Ok(0) | Err(_) => Some(format!("\"{port}\" is no port")),
-        }
-    });
+    let mut each = value.split(';').map(str::trim).filter(|one| !one.is_empty());
+    let wrong = each.find_map(|one| no_host_and_port(one, 9876));
     wrong.map(|wrong| format!("no list of HOST:PORT, joined by semicolons: {wrong}"))
+}
+
+/// One, unlike the name servers.
+fn log_of_master(value: &str) -> Option<String> {
+    no_host_and_port(value, 10912).map(|wrong| format!("no HOST:PORT: {wrong}"))
+}
+
+fn no_host_and_port(one: &str, usual_port: u16) -> Option<String> {
+    let Some((host, port)) = one.rsplit_once(':').filter(|_| one.parse::<IpAddr>().is_err()) else {
+        return Some(format!("{one} has no port; write {one}:{usual_port} if it is the usual one"));
+    };
+    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    match port.parse::<u16>() {
+        Ok(1..) if is_host(host) => None,
+        Ok(1..) => Some(format!("\"{host}\" is neither an address nor the name of a host")),
+        Ok(0) | Err(_) => Some(format!("\"{port}\" is no port")),
+    }
 }
 
 fn delay_levels(value: &str) -> Option<String> {
@@ -105,6 +113,7 @@ mod tests {
             ("brokerIP1", "mq_1.example.org."),
             ("namesrvAddr", "a:9876;192.0.2.1:9876; [2001:db8::1]:9876;"),
             ("namesrvAddr", ""),
+            ("haMasterAddress", "[2001:db8::1]:10912"),
             ("messageDelayLevel", "1s 5s  1m 1h 1d"),
             ("mappedFileSizeCommitLog", "4k"),
             ("brokerName", "经纪人"),
@@ -121,6 +130,9 @@ mod tests {
             ("namesrvAddr", "a:9876;b:0"),
             ("namesrvAddr", "2001:db8::1"),
             ("namesrvAddr", "http://a:9876"),
+            ("haMasterAddress", "a:10912;b:10912"),
+            ("haMasterAddress", "a:10912;"),
+            ("haMasterAddress", "a"),
             ("messageDelayLevel", "1s,5s"),
             ("mappedFileSizeCommitLog", "10"),
             ("mappedFileSizeTimerLog", "1"),

@@ -170,7 +170,12 @@ fn a_slave_has_an_id_above_0_and_keys_that_a_master_does_not_read() {
     }
     assert_eq!(master.findings().len(), 2, "{:?}", master.findings());
     assert!(refusal("brokerId=0\nbrokerRole=SLAVE\n").contains("set brokerId=1"));
-    assert!(refusal("brokerRole=SLAVE\nbrokerId=1\nhaMasterAddress=m\n").contains("haMasterAddress=m"));
+    for wrong in ["haMasterAddress=m", "haMasterAddress=m:10912;n:10912", "haHousekeepingInterval=0"] {
+        assert!(refusal(&format!("brokerRole=SLAVE\nbrokerId=1\n{wrong}\n")).contains(wrong));
+        // A master's file may have had it for years.
+        let key = wrong.split('=').next().unwrap();
+        assert!(about(&load(&format!("{wrong}\n")), key).says.contains("only a slave"));
+    }
     assert!(refusal("enableSlaveActingMaster=true\n").contains("not part of this version"));
 }
 

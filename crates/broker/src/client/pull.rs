@@ -233,7 +233,11 @@ impl<'a> PullOrder<'a> {
                     commit.note();
                 }
             }
-            (None, Some(offset)) => broker.offsets.commit_by(&client, group, topic, queue_id, offset),
+            (None, Some(offset)) => {
+                // See `CommitOrder::run`.
+                let offset = if broker.standing.is_slave() { offset.min(order.bounds().1) } else { offset };
+                broker.offsets.commit_by(&client, group, topic, queue_id, offset);
+            }
             (None, None) => {}
         }
         if let Some(to) = broker.offsets.tell(&client, group, topic, queue_id, order.offset) {

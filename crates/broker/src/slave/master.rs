@@ -7,7 +7,7 @@ use bytes::Bytes;
 use net::{CallError, Client, Response};
 use protocol::body::{
     ConsumerOffsets, DataVersion, DelayOffsets, KvTable, MessageRequestModes, SubscriptionGroupConfig,
-    SubscriptionGroupTable, TimerMetrics, TopicConfig, TopicConfigTable,
+    SubscriptionGroupTable, TimerMetrics, TopicConfig, TopicConfigTable, TopicQueueMappingDetail,
 };
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, JsonError};
@@ -16,6 +16,9 @@ use protocol::request::{FieldError, GetAllGroups, GetAllGroupsReply, GetAllTopic
 use replica::asking::{Apart, AskError};
 use serde::de::DeserializeOwned;
 use store::{TIMER_MARKS_BYTES, TimerMarks};
+
+use crate::state::groups::GROUPS_MAX;
+use crate::state::topics::TOPICS_MAX;
 
 /// For each request, as Apache's slaves have it.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -67,6 +70,8 @@ impl Master<'_> {
         mappings: DataVersion,
     ) -> Result<Option<TopicConfigTable>, MasterError> {
         let mut all: BTreeMap<String, TopicConfig> = BTreeMap::new();
+        let mut details: BTreeMap<String, TopicQueueMappingDetail> = BTreeMap::new();
+        let mut of_details = None;
         let (mut begun, mut version) = (0, None);
         // Each turn but `BEGINNINGS_MAX` of them adds topics, or is the last.
         loop {
@@ -79,14 +84,17 @@ impl Master<'_> {
             let answer = self.ask(request::GET_ALL_TOPIC_CONFIG, &fields).await?;
             let total = GetAllTopicConfigReply::decode(&answer.fields.as_fields())?.total_topic_num;
             let piece: TopicConfigTable = body(request::GET_ALL_TOPIC_CONFIG, &answer)?;
-            // Brokers of 4.9 have no mappings.
-            let of_mappings = piece.mapping_data_version.unwrap_or(mappings);
-            if version.is_none() && piece.data_version == known && of_mappings == mappings {
-                return Ok(None);
+            if version.is_none() {
+                // That of the first piece: mappings that change meanwhile are found another time.
+                of_details = piece.mapping_data_version;
+                // Brokers of 4.9 have no mappings.
+                if piece.data_version == known && of_details.unwrap_or(mappings) == mappings {
+                    return Ok(None);
+                }
             }
             if version.is_some_and(|version| version != piece.data_version) {
                 begun += 1;
-                (all, version) = (BTreeMap::new(), None);
+                (all, details, version) = (BTreeMap::new(), BTreeMap::new(), None);
                 if begun == BEGINNINGS_MAX {
                     return Err(changes_too_often(request::GET_ALL_TOPIC_CONFIG));
                 }
@@ -95,8 +103,16 @@ impl Master<'_> {
             version = Some(piece.data_version);
             let before = all.len();
             all.extend(piece.topic_config_table);
-            if is_whole(request::GET_ALL_TOPIC_CONFIG, total, before, all.len())? {
-                return Ok(Some(TopicConfigTable { topic_config_table: all, ..piece }));
+            // A piece has the mappings of its own topics only.
+            details.extend(piece.topic_queue_mapping_detail_map.into_iter().flatten());
+            if is_whole(request::GET_ALL_TOPIC_CONFIG, total, TOPICS_MAX, before, all.len())? {
+                return Ok(Some(TopicConfigTable {
+                    data_version: piece.data_version,
+                    mapping_data_version: of_details,
+                    topic_config_table: all,
+                    topic_queue_mapping_detail_map: Some(details),
+                    topic_queue_mapping_info_map: None,
+                }));
             }
         }
     }
@@ -132,7 +148,7 @@ impl Master<'_> {
             let before = all.len();
             all.extend(piece.subscription_group_table);
             forbidden.extend(piece.forbidden_table);
-            if is_whole(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG, total, before, all.len())? {
+            if is_whole(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG, total, GROUPS_MAX, before, all.len())? {
                 return Ok(Some(SubscriptionGroupTable {
                     data_version: piece.data_version,
                     forbidden_table: forbidden,
@@ -196,19 +212,19 @@ fn body<T: DeserializeOwned>(request: i32, answer: &Response) -> Result<T, Maste
     fastjson::from_slice(&answer.body).map_err(|error| MasterError::Body { request, error })
 }
 
-/// Whether a table is told to its end. Brokers that tell all at once say no total.
-fn is_whole(request: i32, total: Option<i32>, before: usize, now: usize) -> Result<bool, MasterError> {
-    match total.and_then(|total| usize::try_from(total).ok()) {
-        Some(total) if now < total => {
-            // Without this a broker that repeats itself would be asked for ever.
-            if now == before {
-                let why = format!("it says that there are {total} entries, and tells {now}");
-                return Err(MasterError::Malformed { request, why });
-            }
-            Ok(false)
-        }
-        Some(_) | None => Ok(true),
+/// Whether a table is told to its end. Brokers that tell all at once say no total. A table of more than `max` entries is not taken.
+fn is_whole(request: i32, total: Option<i32>, max: usize, before: usize, now: usize) -> Result<bool, MasterError> {
+    let total = total.and_then(|total| usize::try_from(total).ok()).unwrap_or(now);
+    if total.max(now) > max {
+        let why = format!("it has {} entries, more than the {max} that a broker keeps", total.max(now));
+        return Err(MasterError::Malformed { request, why });
     }
+    // Without this a broker that repeats itself would be asked for ever.
+    if now < total && now == before {
+        let why = format!("it says that there are {total} entries, and tells {now}");
+        return Err(MasterError::Malformed { request, why });
+    }
+    Ok(now >= total)
 }
 
 fn changes_too_often(request: i32) -> MasterError {
@@ -221,10 +237,19 @@ mod tests {
 
     #[test]
     fn a_table_is_whole_when_as_much_has_come_as_there_is() {
-        assert!(is_whole(21, None, 0, 0).unwrap());
-        assert!(is_whole(21, Some(2000), 0, 2000).unwrap());
-        assert!(!is_whole(21, Some(2001), 0, 2000).unwrap());
-        assert!(is_whole(21, Some(-1), 0, 0).unwrap());
-        assert!(is_whole(21, Some(2001), 2000, 2000).is_err());
+        let is_whole = |total, before, now| is_whole(21, total, 5000, before, now);
+        assert!(is_whole(None, 0, 0).unwrap());
+        assert!(is_whole(Some(2000), 0, 2000).unwrap());
+        assert!(!is_whole(Some(2001), 0, 2000).unwrap());
+        assert!(is_whole(Some(-1), 0, 0).unwrap());
+        assert!(is_whole(Some(2001), 2000, 2000).is_err());
+    }
+
+    #[test]
+    fn a_table_of_more_than_a_broker_keeps_is_not_taken() {
+        let is_whole = |total, now| is_whole(21, total, 5000, 0, now);
+        assert!(is_whole(Some(5000), 5000).unwrap());
+        assert!(is_whole(Some(i32::MAX), 2000).is_err());
+        assert!(is_whole(None, 5001).is_err());
     }
 }

@@ -31,7 +31,7 @@ const TABLES_EVERY: u64 = 10;
 /// Keeps the tables as the master has them.
 pub(crate) async fn keep_tables(broker: Arc<Broker>, mut stop: Stop) {
     let mut known = Known::default();
-    let mut looks: u64 = 0;
+    let mut looks = Looks::default();
     let mut has_complained = false;
     while !stop.is_asked() {
         tokio::select! {
@@ -44,17 +44,19 @@ pub(crate) async fn keep_tables(broker: Arc<Broker>, mut stop: Stop) {
         // Tables that belong to another log would replace those of the one here.
         if !broker.following.agrees() {
             broker.following.note_master_end(None);
-            looks = looks.next_multiple_of(TABLES_EVERY);
+            looks.start_over();
+            continue;
+        }
+        let due = looks.take();
+        if due == Due::default() {
             continue;
         }
         let round = async {
-            if looks.is_multiple_of(TABLES_EVERY) || looks.is_multiple_of(MARKS_EVERY) {
-                check_log(&broker, &address).await?;
-            }
-            if looks.is_multiple_of(TABLES_EVERY) {
+            check_log(&broker, &address).await?;
+            if due.tables {
                 take_all(&broker, &address, &mut known).await?;
             }
-            if looks.is_multiple_of(MARKS_EVERY) {
+            if due.marks {
                 take_marks(&broker, &address).await?;
             }
             Ok::<(), MasterError>(())
@@ -64,22 +66,65 @@ pub(crate) async fn keep_tables(broker: Arc<Broker>, mut stop: Stop) {
             () = stop.asked() => return,
             taken = round => taken,
         };
-        looks = looks.wrapping_add(1);
         match taken {
-            Ok(()) if has_complained => {
-                tracing::info!(master = &*address, "the master tells its tables again");
-                has_complained = false;
+            Ok(()) => {
+                looks.pause = 0;
+                if std::mem::take(&mut has_complained) {
+                    tracing::info!(master = &*address, "the master tells its tables again");
+                }
             }
-            Ok(()) => {}
             Err(error) => {
                 broker.following.note_master_end(None);
-                // All of them, when the master is back.
-                looks = looks.next_multiple_of(TABLES_EVERY);
+                looks.failed();
                 if !std::mem::replace(&mut has_complained, true) {
                     tracing::warn!(master = &*address, %error, "the master does not tell its tables, trying again");
                 }
             }
         }
+    }
+}
+
+/// What is asked for at a look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Due {
+    tables: bool,
+    /// The timers' check-point.
+    marks: bool,
+}
+
+/// Which look it is.
+#[derive(Debug, Default)]
+struct Looks {
+    taken: u64,
+    /// After a failure so many are left out.
+    left_out: u64,
+    /// After the next failure.
+    pause: u64,
+}
+
+impl Looks {
+    fn take(&mut self) -> Due {
+        if self.left_out > 0 {
+            self.left_out -= 1;
+            return Due::default();
+        }
+        let due =
+            Due { tables: self.taken.is_multiple_of(TABLES_EVERY), marks: self.taken.is_multiple_of(MARKS_EVERY) };
+        self.taken = self.taken.wrapping_add(1);
+        due
+    }
+
+    /// Asks for all tables at the next look.
+    fn start_over(&mut self) {
+        self.taken = self.taken.next_multiple_of(TABLES_EVERY);
+        self.left_out = 0;
+    }
+
+    /// Asks for all tables again, after a pause that grows to the usual one.
+    fn failed(&mut self) {
+        self.start_over();
+        self.left_out = self.pause;
+        self.pause = (2 * self.pause + 1).min(TABLES_EVERY - 1);
     }
 }
 
@@ -175,7 +220,7 @@ fn take_topics(broker: &Broker, table: TopicConfigTable) {
         }
     }
     for (topic_name, config) in table.topic_config_table {
-        let config = TopicConfig { topic_name, ..config };
+        let config = with_queues_in_bounds(TopicConfig { topic_name, ..config });
         if broker.topics.get(&config.topic_name).is_none_or(|known| *known.config() != config) {
             broker.topics.create(config);
         }
@@ -200,6 +245,22 @@ fn take_topics(broker: &Broker, table: TopicConfigTable) {
         broker.topics.set_mapping_version(version);
     }
     broker.topics.set_version(table.data_version);
+}
+
+/// A topic with as many queues as the store can hold; this broker goes through them.
+fn with_queues_in_bounds(config: TopicConfig) -> TopicConfig {
+    let [read_queue_nums, write_queue_nums] =
+        [config.read_queue_nums, config.write_queue_nums].map(|queues| queues.clamp(0, QUEUES_MAX));
+    if (read_queue_nums, write_queue_nums) != (config.read_queue_nums, config.write_queue_nums) {
+        tracing::warn!(
+            topic = config.topic_name,
+            read = config.read_queue_nums,
+            write = config.write_queue_nums,
+            max = QUEUES_MAX,
+            "a topic of the master has more queues than the store can hold; it has as many here as can be"
+        );
+    }
+    TopicConfig { read_queue_nums, write_queue_nums, ..config }
 }
 
 /// Takes over offsets that are others than the master said before, and says which ones were taken.
@@ -247,5 +308,44 @@ fn take_delays(broker: &Broker, known: &mut BTreeMap<i32, i64>, told: &DelayOffs
             broker.delay.import(&broker.store, *level, *offset);
             known.insert(*level, *offset);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::started;
+
+    #[test]
+    fn after_failures_tables_are_asked_for_less_often_and_then_as_usual() {
+        let (mut looks, mut asked) = (Looks::default(), Vec::new());
+        for look in 0..30 {
+            let due = looks.take();
+            if due != Due::default() {
+                assert!(due.tables);
+                asked.push(look);
+                looks.failed();
+            }
+        }
+        assert_eq!(asked, [0, 1, 3, 7, 15, 25]);
+
+        let mut looks = Looks::default();
+        let dues: Vec<Due> = (0..=10).map(|_| looks.take()).collect();
+        let at = |is_due: fn(&Due) -> bool| (0..dues.len()).filter(|look| is_due(&dues[*look])).collect::<Vec<_>>();
+        assert_eq!((at(|due| due.tables), at(|due| due.marks)), (vec![0, 10], vec![0, 3, 6, 9]));
+    }
+
+    #[tokio::test]
+    async fn a_topic_of_the_master_has_no_more_queues_than_the_store_can_hold() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, broker) = started::at(dir.path(), Vec::new()).await;
+        let config = TopicConfig { read_queue_nums: i32::MAX, write_queue_nums: -1, ..TopicConfig::default() };
+        let table =
+            TopicConfigTable { topic_config_table: [("T".to_owned(), config)].into(), ..TopicConfigTable::default() };
+        take_topics(&broker, table);
+        let config = broker.topics.get("T").unwrap().config();
+        assert_eq!((config.read_queue_nums, config.write_queue_nums), (QUEUES_MAX, 0));
+        broker.stop().await.unwrap();
+        store.close().unwrap();
     }
 }

@@ -23,7 +23,7 @@ use crate::state::offsets::SEPARATOR;
 use crate::tables::{self, Keeper};
 
 /// Groups that a broker keeps: any client can make one by naming it.
-const GROUPS_MAX: usize = 1_000_000;
+pub(crate) const GROUPS_MAX: usize = 1_000_000;
 /// Pairs of group and topic with something forbidden: neither has to be there, so any client can name any number.
 const FORBIDDEN_MAX: usize = 100_000;
 /// The bit of a forbidden table that stands for reading.

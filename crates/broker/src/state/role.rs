@@ -1,10 +1,17 @@
 //! Which part a broker plays among the brokers of its name. It is asked for where something depends on it.
 
+use std::sync::Arc;
+
 use config::{BrokerRole, BrokerSettings};
+use journal::{Journal, Table};
 use protocol::body::MASTER_ID;
 use protocol::code::{Family, RequestCode, ResponseCode};
 
 use crate::refusal::{NOT_AVAILABLE, Refusal};
+use crate::tables;
+
+/// The row of [`tables::ROLE`].
+const SLAVE: &[u8] = b"slave";
 
 /// The part that a broker plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +38,22 @@ impl Standing {
         match settings.broker_role {
             BrokerRole::AsyncMaster | BrokerRole::SyncMaster => Standing { role: Role::Master, broker_id: MASTER_ID },
             BrokerRole::Slave => Standing { role: Role::Slave, broker_id: settings.broker_id },
+        }
+    }
+
+    /// Whether this broker is no slave and was one when it was started last. Before [`Standing::keep`].
+    pub(crate) fn is_promoted(self, journal: &Journal) -> bool {
+        !self.is_slave() && was_slave(journal)
+    }
+
+    /// Lets the next start know. Once.
+    pub(crate) fn keep(self, journal: &Journal) {
+        let was_slave = was_slave(journal);
+        journal.attach(tables::ROLE, Arc::new(self));
+        match (was_slave, self.is_slave()) {
+            (false, true) => _ = journal.put(tables::ROLE, SLAVE, &[]),
+            (true, false) => _ = journal.delete(tables::ROLE, SLAVE),
+            (true, true) | (false, false) => {}
         }
     }
 
@@ -62,6 +85,20 @@ impl Standing {
     }
 }
 
+fn was_slave(journal: &Journal) -> bool {
+    let mut was_slave = false;
+    journal.load(tables::ROLE, |key, _| was_slave |= key == SLAVE);
+    was_slave
+}
+
+impl Table for Standing {
+    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
+        if self.is_slave() {
+            f(SLAVE, &[]);
+        }
+    }
+}
+
 /// The answer of a slave of RocketMQ 5.5.0, where it has one: it carries out some of these requests, and passes others on.
 fn refused(role: Role, code: RequestCode) -> Refusal {
     let family = code.row().family;
@@ -90,11 +127,11 @@ mod tests {
 
     use super::*;
 
-    const SLAVE: Standing = Standing { role: Role::Slave, broker_id: 1 };
+    const A_SLAVE: Standing = Standing { role: Role::Slave, broker_id: 1 };
 
     #[test]
     fn a_slave_refuses_what_changes_something_with_the_codes_of_apache() {
-        let code = |code: RequestCode| SLAVE.check(code, || false).err().map(|refusal| refusal.code);
+        let code = |code: RequestCode| A_SLAVE.check(code, || false).err().map(|refusal| refusal.code);
         for send in [RequestCode::SEND_MESSAGE, RequestCode::SEND_MESSAGE_V2, RequestCode::SEND_BATCH_MESSAGE] {
             assert_eq!(code(send), Some(ResponseCode::SystemBusy));
         }
@@ -112,8 +149,8 @@ mod tests {
     #[test]
     fn a_slave_answers_pulls_if_it_is_set_to_and_a_master_carries_out_all() {
         for pull in [RequestCode::PULL_MESSAGE, RequestCode::LITE_PULL_MESSAGE] {
-            assert_eq!(SLAVE.check(pull, || false).err().map(|refusal| refusal.code), Some(ResponseCode::SystemBusy));
-            assert!(SLAVE.check(pull, || true).is_ok());
+            assert_eq!(A_SLAVE.check(pull, || false).err().map(|refusal| refusal.code), Some(ResponseCode::SystemBusy));
+            assert!(A_SLAVE.check(pull, || true).is_ok());
         }
         let master = Standing { role: Role::Master, broker_id: MASTER_ID };
         let codes = REQUESTS.iter().filter_map(|row| RequestCode::from_i32(row.number));

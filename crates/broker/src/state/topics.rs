@@ -43,7 +43,7 @@ pub(crate) mod queues;
 pub(crate) const QUEUES_MAX: i32 = store::QUEUES_MAX as i32;
 
 /// Topics that a broker keeps: where topics are made on demand, any client can make one by naming it.
-const TOPICS_MAX: usize = 1_000_000;
+pub(crate) const TOPICS_MAX: usize = 1_000_000;
 
 /// A change that is being put into the journal, at a position that is not known yet.
 const PUTTING: u64 = u64::MAX;

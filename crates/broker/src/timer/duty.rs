@@ -90,7 +90,8 @@ struct Task {
     taken_back: BTreeMap<i64, HashSet<Box<str>>>,
     /// What the device did not give.
     aside: Aside,
-    /// Up to where the device has to have the journal before anything says that what is aside was passed.
+    /// Up to where the device has to have the journal before anything says that what is aside was passed, or is no check-point of a master that
+    /// was followed.
     rows_put: u64,
     /// What it did not give when too many were aside, by slot and place in the log.
     held: Tries<(i64, u64)>,
@@ -148,15 +149,16 @@ pub(crate) async fn deliver(broker: Arc<Broker>, stop: Stop) {
     let Some(loaded) = timers.loaded.lock().take() else { return };
     let marks = timers.marks();
     let next_slot = timers.files.lock().next_slot(loaded.read);
+    let (done_before, rows_put) = DoneByMaster::then(&timers, &broker.store, &marks);
     let mut task = Task {
         agenda: Agenda::new(timers.precision, timers.window, loaded.read, LOADED_MAX),
         next: loaded.next,
         goal: None,
         next_slot,
-        done_before: DoneByMaster::then(&timers, &marks),
+        done_before,
         taken_back: BTreeMap::new(),
         aside: Aside::default(),
-        rows_put: 0,
+        rows_put,
         held: Tries::default(),
         delivered: loaded.delivered,
         started_at: (broker.clock.now().0.max(loaded.read).max(loaded.latest), loaded.max),
@@ -375,6 +377,9 @@ impl Task {
             && noting.await.unwrap_or(false)
         {
             self.noted = state;
+        }
+        if self.done_before.is_over(self.noted.1) {
+            self.timers.forget_master(store.journal());
         }
         let end = store.end();
         // Deliveries that the start has found stay behind it until they have been skipped.

@@ -21,8 +21,9 @@ use crate::state::topics::{Topic, Topics};
 use crate::tables;
 use crate::wall_time::STEP_MS;
 use aside::Rows;
+use master::{DONE, DoneByMaster};
 
-/// The journal's key of the place to read from; others of [`tables::TIMERS`] are longer.
+/// The journal's key of the place to read from. But for [`DONE`], others of [`tables::TIMERS`] are longer.
 pub(super) const SCAN_FROM: &[u8] = b"scan";
 /// Slots that the longest roll window leaves free, as Apache's.
 const BLANK_SLOTS: i64 = 60;
@@ -42,6 +43,8 @@ pub(crate) struct Timers {
     pub(super) scan_from: AtomicU64,
     /// What the device did not give.
     pub(super) aside: Rows,
+    /// What a master had done that this broker has followed, as the journal knows it. Guards itself only.
+    done_by_master: Mutex<Option<DoneByMaster>>,
     pub(crate) figures: Figures,
     /// How many messages wait for each topic. Guards nothing else.
     counts: Mutex<HashMap<Box<str>, Count>>,
@@ -131,10 +134,11 @@ impl Timers {
         };
         let mut files = store.open_timers(&options, is_whole)?;
         let topic = topics.timer();
-        let mut scan_from = None;
+        let (mut scan_from, mut done_by_master) = (None, None);
         let aside = Rows::default();
         store.journal().load(tables::TIMERS, |key, value| match (key, value.try_into()) {
             (SCAN_FROM, Ok(value)) => scan_from = Some(u64::from_be_bytes(value)),
+            (DONE, _) => done_by_master = DoneByMaster::of_row(value),
             _ => aside.load(key, value),
         });
         let next = next_to_take_in(store, &topic, &files);
@@ -157,6 +161,7 @@ impl Timers {
             // Without the entry nothing was ever delivered by us.
             scan_from: AtomicU64::new(scan_from.unwrap_or(store.end().0)),
             aside,
+            done_by_master: Mutex::new(done_by_master),
             figures,
             counts: Mutex::default(),
             loaded: Mutex::default(),
@@ -350,6 +355,10 @@ impl Table for Timers {
         // one that is still there.
         let scan_from = self.scan_from.load(Ordering::Acquire);
         self.aside.for_each(f);
+        let done_by_master = *self.done_by_master.lock();
+        if let Some(done) = done_by_master {
+            f(DONE, &done.to_row());
+        }
         f(SCAN_FROM, &scan_from.to_be_bytes());
     }
 }

@@ -8,10 +8,14 @@ use std::time::Duration;
 use env::Clock;
 use net::{Burst, Connection, Listener, ListenerOptions, Outgoing, Service};
 use parking_lot::Mutex;
-use protocol::body::{HaRuntimeInfo, KvTable, RegisterBrokerBody};
+use protocol::body::{
+    HaRuntimeInfo, KvTable, LogicQueueMappingItem, RegisterBrokerBody, TopicConfig, TopicConfigAndQueueMapping,
+    TopicConfigList, TopicQueueMappingDetail,
+};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
-use protocol::request::{PullMessage, RegisterBrokerReply};
+use protocol::request::{CreateTopic, GetTopicConfig, PullMessage, RegisterBrokerReply};
+use protocol::sys_flag::pull as bits;
 use replica::feed::{Allowed, FeedPort, PortOptions};
 use replica::lag::Slaves;
 use tempfile::TempDir;
@@ -20,7 +24,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use crate::support::{self, Setup, from, start, start_on, to, waiting};
-use crate::{DEADLINE, Running, beat, commit, committed, listening_client, make_topic, make_topic_with};
+use crate::{
+    DEADLINE, Running, beat, commit, committed, json, listening_client, make_group, make_topic, make_topic_with,
+};
 
 /// The port at which a broker gives its log: the one behind its own, as if nobody had set another one.
 struct Log {
@@ -349,4 +355,126 @@ async fn a_slave_that_looks_for_its_master_tells_name_servers_one_topic_again_an
     let told = names.told.lock().clone();
     assert!(told[0] > 1 && told.iter().filter(|topics| **topics == told[0]).count() == 1, "{told:?}");
     slave.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn static_topics_come_over_though_one_answer_does_not_hold_all_topics() {
+    let (master, log) = master().await;
+    let item = LogicQueueMappingItem {
+        bname: "broker-a".to_owned(),
+        end_offset: -1,
+        time_of_end: -1,
+        time_of_start: -1,
+        ..LogicQueueMappingItem::default()
+    };
+    let detail = TopicQueueMappingDetail {
+        bname: "broker-a".to_owned(),
+        epoch: 7,
+        hosted_queues: [(0, vec![item])].into(),
+        topic: "A".to_owned(),
+        total_queues: 4,
+        ..TopicQueueMappingDetail::default()
+    };
+    let fields = CreateTopic {
+        topic: "A",
+        default_topic: Some("TBW102"),
+        read_queue_nums: 4,
+        write_queue_nums: 4,
+        perm: 6,
+        topic_filter_type: "SINGLE_TAG",
+        topic_sys_flag: None,
+        order: false,
+        attributes: None,
+        force: false,
+    };
+    assert_eq!(master.call(request::UPDATE_AND_CREATE_STATIC_TOPIC, &fields, json(&detail)).await.code, 0);
+    // An answer holds 2000, in the order of their names.
+    let named = |number| TopicConfig { topic_name: format!("Z{number:04}"), ..TopicConfig::default() };
+    let list = TopicConfigList { topic_config_list: (0..2000).map(named).collect() };
+    assert_eq!(master.call(request::UPDATE_AND_CREATE_TOPIC_LIST, &(), json(&list)).await.code, 0);
+
+    let slave = slave_on(&log, Arc::new(tempfile::tempdir().unwrap())).await;
+    let config = |topic: &'static str| {
+        let slave = &slave;
+        async move {
+            let answer = slave.call(request::GET_TOPIC_CONFIG, &GetTopicConfig { topic, lo: Some(true) }, "").await;
+            fastjson::from_slice::<TopicConfigAndQueueMapping>(&answer.body).ok().filter(|_| answer.code == 0)
+        }
+    };
+    until("the last topic is here", || async { config("Z1999").await.is_some() }).await;
+    until("the mapping is here", || async {
+        config("A").await.and_then(|config| config.mapping_detail).is_some_and(|detail| detail.epoch == 7)
+    })
+    .await;
+    slave.stop().await;
+    log.close().await;
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_that_have_come_further_than_a_copy_are_not_led_back_nor_believed() {
+    let (master, log) = master().await;
+    make_topic(&master, "T").await;
+    make_group(&master, "G", 1).await;
+    master.put("T", 0, "", "one").await;
+    let slave = slave_on(&log, Arc::new(tempfile::tempdir().unwrap())).await;
+    until_equal(&master, &slave).await;
+    log.close().await;
+    until("the slave has noticed", || async { figure(&slave, "masterConnected").await.as_deref() == Some("false") })
+        .await;
+
+    // Queue 3 has no message here. What the reader has seen there the copy has lost.
+    let answer = slave.call(request::PULL_MESSAGE, &from("T", 3, 5), "").await;
+    assert_eq!((answer.code, answer.fields.get("nextBeginOffset")), (20, Some("5")));
+    let fresh = slave.call(request::PULL_MESSAGE, &from("T", 3, 0), "").await;
+    assert_eq!((fresh.code, fresh.fields.get("nextBeginOffset")), (19, Some("0")));
+    let waits = tokio::spawn({
+        let (client, address) = (slave.client.clone(), slave.address.clone());
+        async move {
+            let pull = waiting(from("T", 3, 5), 500);
+            client.call(&address, request::PULL_MESSAGE, &pull, "".into(), DEADLINE).await.unwrap().code
+        }
+    });
+    slave.until_parked(1).await;
+    assert_eq!(waits.await.unwrap(), 20);
+
+    // A commit that a pull carries, as one of its own.
+    let pull = PullMessage::at("G", "T", 0, 1);
+    let pull = PullMessage { sys_flag: pull.sys_flag | bits::COMMIT_OFFSET, commit_offset: 9, ..pull };
+    slave.call(request::PULL_MESSAGE, &pull, "").await;
+    assert_eq!(committed(&slave, 0).await, Ok(1));
+    slave.stop().await;
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_have_come_further_than_a_slave_that_is_promoted_skip_nothing() {
+    let (master, log) = master().await;
+    make_topic(&master, "T").await;
+    for number in 0..5 {
+        master.put("T", 0, "", &number.to_string()).await;
+    }
+    let slave = slave_on(&log, Arc::new(tempfile::tempdir().unwrap())).await;
+    until_equal(&master, &slave).await;
+    until("the topic is here", || async { slave.call(request::PULL_MESSAGE, &from("T", 0, 0), "").await.code != 17 })
+        .await;
+    let left = slave.stop().await;
+    log.close().await;
+    master.stop().await;
+
+    // Its consumers have seen up to 8 there. Other messages get these places now.
+    let promoted = start_on(Setup::default(), left).await;
+    for number in 5..10 {
+        assert_eq!(promoted.put("T", 0, "", &number.to_string()).await.queue_offset, number);
+    }
+    let told = promoted.call(request::PULL_MESSAGE, &from("T", 0, 8), "").await;
+    assert_eq!((told.code, told.fields.get("nextBeginOffset")), (21, Some("0")), "nothing was committed");
+    let read_on = promoted.call(request::PULL_MESSAGE, &from("T", 0, 5), "").await;
+    assert_eq!(read_on.code, 0);
+
+    // It is a master like others from the next start on.
+    let left = promoted.stop().await;
+    let master = start_on(Setup::default(), left).await;
+    assert_eq!(master.call(request::PULL_MESSAGE, &from("T", 0, 8), "").await.code, 0);
+    master.stop().await;
 }

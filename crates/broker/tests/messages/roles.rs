@@ -25,6 +25,7 @@ async fn a_slave_refuses_what_only_a_master_does_and_serves_the_rest() {
         (request::RECALL_MESSAGE, 11, "recall failed, broker service not available"),
         (request::SEND_REPLY_MESSAGE_V2, 14, not_available),
         (request::POP_MESSAGE, 14, not_available),
+        (request::CLEAN_UNUSED_TOPIC, 14, not_available),
     ];
     for (code, answer, remark) in rows {
         let refused = running.call(code, &(), "").await;

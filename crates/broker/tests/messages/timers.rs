@@ -481,3 +481,32 @@ async fn a_start_after_a_crash_reads_little_of_a_log_in_which_no_message_had_to_
     until("a start begins near the end", is_near).await;
     running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_master_had_delivered_its_slave_does_not_deliver_also_after_a_restart_as_master() {
+    const LEFT: &[(&str, &str)] = &[("timerStopEnqueue", "true")];
+    let (setup, hand) = with(LEFT).standing();
+    let running = start(setup.clone()).await;
+    for (body, due) in [("waits", STANDS_AT + 100_000), ("done", STANDS_AT + 2_000)] {
+        send_at(&running, due, body).await;
+    }
+    assert_eq!(bodies(&running.all(TIMER, 0).await), ["waits", "done"]);
+    let left = running.stop().await;
+    // As a slave leaves it: the master had taken in both, and come to a time between them.
+    let path = left.path().join("config/timercheck");
+    let mut checkpoint = std::fs::read(&path).unwrap();
+    assert_eq!(checkpoint[16..24], [0; 8], "none is taken in here");
+    checkpoint[..8].copy_from_slice(&(STANDS_AT + 50_000).to_be_bytes());
+    checkpoint[24..32].copy_from_slice(&2_u64.to_be_bytes());
+    std::fs::write(&path, &checkpoint).unwrap();
+
+    // It stops before it has taken them in, and its own check-point has taken the place of the slave's.
+    hand.advance(Duration::from_secs(60));
+    let left = start_on(setup.clone(), left).await.stop().await;
+    let checkpoint = std::fs::read(&path).unwrap();
+    assert_eq!((&checkpoint[16..24], &checkpoint[24..32]), (&[0; 8][..], &[0; 8][..]));
+    let running = start_on(Setup { more: &[], ..setup }, left).await;
+    until_waiting(&running, 1).await;
+    hand.advance(Duration::from_secs(45));
+    assert_eq!(bodies(&all_delivered(&running, &hand, 1).await), ["waits"]);
+}

@@ -334,7 +334,7 @@ request_codes! {
         310 SEND_MESSAGE_V2 Send OnWorker .topic("b", PUB).group("a", NONE).gathers(Gathers::Send).master_only()
         314 CLONE_GROUP_OFFSET Offsets Beside .topic("topic", UPDATE).group("destGroup", UPDATE).master_only()
         315 VIEW_BROKER_STATS_DATA Admin OnWorker .cluster(GET)
-        316 CLEAN_UNUSED_TOPIC Admin Beside
+        316 CLEAN_UNUSED_TOPIC Admin Beside .master_only()
         317 GET_BROKER_CONSUME_STATS Groups Beside .cluster(GET)
         320 SEND_BATCH_MESSAGE Send OnWorker .topic("b", PUB).group("a", NONE).gathers(Gathers::Send).master_only()
         321 QUERY_CONSUME_QUEUE Query Beside .topic("topic", GET).group("consumerGroup", GET)

@@ -162,10 +162,15 @@ fn fields(broker: &Broker, order: &CheckedPull, found: &Read, code: ResponseCode
 /// What a slave says where a master would say that nothing is there, or somewhere else: the master may have it. So the client tries again, there if
 /// it can; nobody is led away from an offset that only the copy does not have.
 fn of_slave(following: &Following, order: &CheckedPull, found: &Read, code: ResponseCode) -> (ResponseCode, i64) {
-    let is_ahead = found.status == ReadStatus::OffsetOverflowBadly;
-    if code == ResponseCode::Success || !(is_ahead || following.is_connected()) {
+    if code == ResponseCode::Success || !(is_ahead(order, found) || following.is_connected()) {
         return (code, found.next);
     }
     let next = if code == ResponseCode::PullOffsetMoved { order.offset } else { found.next };
     (ResponseCode::PullRetryImmediately, next)
+}
+
+/// Whether a reader wants what lies behind the end of its queue here. A queue that a copy does not have may have messages at the master.
+pub(super) fn is_ahead(order: &CheckedPull, found: &Read) -> bool {
+    found.status == ReadStatus::OffsetOverflowBadly
+        || order.offset > 0 && matches!(found.status, ReadStatus::NoMessageInQueue | ReadStatus::NoMatchedLogicQueue)
 }

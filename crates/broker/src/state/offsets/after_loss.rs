@@ -4,6 +4,8 @@
 //! consumed that the log has lost; the next messages get the numbers of the lost ones, and the group would never see them. So such offsets are
 //! taken back to the end of their queue. Clients that were there before the loss still hold the higher offset, often one that they had not even
 //! committed: those are watched (`ended.rs`). A group that lost nothing pulls where it was and notices nothing.
+//!
+//! The same holds when a slave becomes a master: clients may have come further at the old master than its copy did.
 
 use std::sync::Arc;
 
@@ -55,7 +57,8 @@ fn highest(group: &str, end: i64) -> i64 {
 
 /// At a start, before anybody is served.
 pub(crate) fn cut(standing: Standing, store: &Store, topics: &Topics, offsets: &Offsets, pops: &Pops) {
-    if !store.was_abnormal() {
+    let is_promoted = standing.is_promoted(store.journal());
+    if !store.was_abnormal() && !is_promoted {
         return;
     }
     let end_of = |topic: &str, queue_id: i32| {
@@ -75,28 +78,25 @@ pub(crate) fn cut(standing: Standing, store: &Store, topics: &Topics, offsets: &
     };
     let cuts = offsets.cut(end_of);
     // What a copy has lost comes again as it was.
-    if store.may_have_lost() && !standing.is_slave() {
+    if (store.may_have_lost() || is_promoted) && !standing.is_slave() {
         offsets.watch(ends(store, topics, offsets, end_of));
     }
     let batches = pops.orders.cut(end_of);
     let leases = pops.cut(end_of);
     if leases > 0 {
-        tracing::warn!(
-            leases,
-            "messages on lease lay behind what the crash left of their queues: they are on lease no more"
-        );
+        tracing::warn!(leases, "messages on lease lay behind what is left of their queues: they are on lease no more");
     }
     if batches > 0 {
         tracing::warn!(
             batches,
-            "batches that were popped in order reached behind what the crash left of their queues: they are popped anew"
+            "batches that were popped in order reached behind what is left of their queues: they are popped anew"
         );
     }
     if let Some(first) = cuts.first() {
         tracing::warn!(
             offsets = cuts.len(),
             ?first,
-            "groups had come further than what the crash left of their queues: they go on at the end of them"
+            "groups had come further than what is left of their queues: they go on at the end of them"
         );
     }
 }

@@ -2,15 +2,23 @@
 //!
 //! A slave takes none in. It passes over those that the master is done with, up to the first that may still wait, and notes in the check-point how far
 //! the master has come. So old files of the log may go, and a master that this broker becomes takes in the rest without what was delivered.
+//!
+//! The check-point of that master says only how far itself has come, so a row of the journal keeps what the one before had done until all of it is
+//! passed.
 
 use std::sync::atomic::Ordering;
 
+use journal::Journal;
 use protocol::body::TimerMetrics;
 use protocol::record::RecordView;
 use store::{Store, StoreError, TimerMarks};
 
 use super::{Count, Timers, out_ms};
+use crate::tables;
 use crate::timer::agenda;
+
+/// The journal's key of [`DoneByMaster`].
+pub(super) const DONE: &[u8] = b"done";
 
 /// Units that are read at a time.
 const UNITS: usize = 512;
@@ -35,11 +43,18 @@ pub(in crate::timer) struct DoneByMaster {
 }
 
 impl DoneByMaster {
-    /// What the marks of a broker that has been a slave say of its master of then. On one that has gone on as a master since nothing is left of that.
-    pub(in crate::timer) fn then(timers: &Timers, marks: &TimerMarks) -> DoneByMaster {
-        let is_left = marks.queue_offset < marks.master_queue_offset;
+    /// What the master had done that this broker has followed, and where the journal has it. The check-point says it until there is one of our own.
+    pub(in crate::timer) fn then(timers: &Timers, store: &Store, marks: &TimerMarks) -> (DoneByMaster, u64) {
         let done = DoneByMaster::of(timers, marks);
-        DoneByMaster { before: if is_left { done.before } else { 0 }, ..done }
+        let mut kept = timers.done_by_master.lock();
+        if marks.queue_offset < marks.master_queue_offset {
+            // What the copy has not got of the queue, others get the places of.
+            let end = store.existing_queue(timers.topic.name(), 0).map_or(0, |queue| queue.max_offset());
+            let done = DoneByMaster { before: done.before.min(end), ..done };
+            *kept = Some(done);
+            return (done, store.journal().put(tables::TIMERS, DONE, &done.to_row()));
+        }
+        (kept.unwrap_or(DoneByMaster { before: 0, ..done }), 0)
     }
 
     /// The master of whose check-point these are marks.
@@ -50,6 +65,32 @@ impl DoneByMaster {
             precision: timers.precision,
             window: timers.window,
         }
+    }
+
+    /// A row of the journal.
+    pub(super) fn of_row(row: &[u8]) -> Option<DoneByMaster> {
+        let (fields, rest) = row.as_chunks::<8>();
+        let [before, slot, precision, window] = *<&[[u8; 8]; 4]>::try_from(fields).ok().filter(|_| rest.is_empty())?;
+        let number = i64::from_be_bytes;
+        let [slot, precision, window] = [slot, precision, window].map(number);
+        Some(DoneByMaster { before: u64::from_be_bytes(before), slot, precision, window })
+    }
+
+    pub(super) fn to_row(self) -> [u8; 32] {
+        let DoneByMaster { before, slot, precision, window } = self;
+        let mut row = [0; 32];
+        let [slot, precision, window] = [slot, precision, window].map(i64::to_be_bytes);
+        row.copy_from_slice([before.to_be_bytes(), slot, precision, window].as_flattened());
+        row
+    }
+
+    /// Whether all that the master had taken in is passed, for good if messages before `next` are. True once.
+    pub(in crate::timer) fn is_over(&mut self, next: u64) -> bool {
+        let is_over = self.before > 0 && next >= self.before;
+        if is_over {
+            self.before = 0;
+        }
+        is_over
     }
 
     /// Whether the master is done with the message at this offset of the queue. In doubt it is not: the message comes twice then, and is not lost.
@@ -67,6 +108,14 @@ impl DoneByMaster {
 }
 
 impl Timers {
+    /// Nothing is left of what a master had done.
+    pub(in crate::timer) fn forget_master(&self, journal: &Journal) {
+        let mut kept = self.done_by_master.lock();
+        if kept.take().is_some() {
+            journal.delete(tables::TIMERS, DONE);
+        }
+    }
+
     /// Takes over how far the master has come. Waits for the device.
     pub(crate) fn follow(&self, store: &Store, master: &TimerMarks, now: i64) -> Result<(), StoreError> {
         let next = self.first_waiting(store, &DoneByMaster::of(self, master))?;
@@ -83,6 +132,8 @@ impl Timers {
         }
         checkpoint.write()?;
         files.checkpointed(&checkpoint);
+        // That was another master.
+        self.forget_master(store.journal());
         Ok(())
     }
 
@@ -145,6 +196,15 @@ mod tests {
         let (half, whole) = (50_500 + WINDOW + 150_000, 50_500 + 3 * WINDOW);
         assert!(!has_passed(350_000, 50_500, half) && has_passed(411_000, 50_500, half));
         assert!(!has_passed(650_000, 50_500, whole) && has_passed(711_000, 50_500, whole));
+    }
+
+    #[test]
+    fn what_a_master_had_done_is_kept_in_a_row_until_it_is_passed() {
+        let mut done = DoneByMaster { before: 7, slot: 161_000, precision: 1000, window: WINDOW };
+        let row = done.to_row();
+        assert_eq!(DoneByMaster::of_row(&row), Some(done));
+        assert_eq!((DoneByMaster::of_row(&row[..31]), DoneByMaster::of_row(&row[..24])), (None, None));
+        assert_eq!([6, 7, 8].map(|next| done.is_over(next)), [false, true, false]);
     }
 
     #[test]
