@@ -210,7 +210,8 @@ impl Operator {
         Ok((by_time(span.begin, min).await?, by_time(span.end, max).await?))
     }
 
-    /// Reads a queue and hands out each message that matches the tag expression; `see` says whether to go on.
+    /// Reads a queue and hands out each message that matches the tag expression, as long as `see` says to go on. It is asked before
+    /// each pull as well, without a message.
     pub async fn read<E: From<OperatorError>>(
         &self,
         address: &str,
@@ -218,11 +219,11 @@ impl Operator {
         queue: &MessageQueue,
         (begin, end): (i64, i64),
         expression: &str,
-        mut see: impl FnMut(&Received) -> Result<bool, E>,
+        mut see: impl FnMut(Option<&Received>) -> Result<bool, E>,
     ) -> Result<(), E> {
         let mut at = begin;
         // Every round comes further: the broker names the offset to go on from, and a broker that names an old one ends it.
-        while at < end {
+        while at < end && see(None)? {
             let max = i32::try_from(end - at).unwrap_or(PULL_MAX).clamp(1, PULL_MAX);
             let pulled = self.admin.pull(address, group, queue, at, max, expression).await;
             let pulled = pulled.map_err(OperatorError::from)?;
@@ -232,7 +233,7 @@ impl Operator {
                 PullStatus::OffsetOutOfRange | PullStatus::NothingNew => return Ok(()),
             }
             for message in pulled.messages.iter().filter(|message| message.queue_offset < end) {
-                if !see(message)? {
+                if !see(Some(message))? {
                     return Ok(());
                 }
             }

@@ -59,9 +59,11 @@ impl ConsumeMessage {
             let address = address_of(&route, &queue)?;
             let (begin, end) = session.operator.offsets_in(span, &address, &queue).await?;
             let begin = self.offset.map_or(begin, |offset| offset.max(begin));
-            let see = |message: &Received| {
-                show_line(session, message, Some(Charset::Utf8))?;
-                left -= 1;
+            let see = |message: Option<&Received>| {
+                if let Some(message) = message {
+                    show_line(session, message, Some(Charset::Utf8))?;
+                    left -= 1;
+                }
                 anyhow::Ok(left > 0 && !Stdout::is_closed())
             };
             session.operator.read(&address, self.consumer_group.trim(), &queue, (begin, end), "*", see).await?;

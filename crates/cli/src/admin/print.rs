@@ -57,7 +57,9 @@ impl PrintMsg {
             let (begin, end) = session.operator.offsets_in(span, &address, &queue).await?;
             let (broker, id) = (&queue.broker_name, queue.queue_id);
             session.out.note(&format!("minOffset={begin}, maxOffset={end}, broker={broker}, queueId={id}"))?;
-            let see = |message: &Received| show_line(session, message, charset).map(|()| !Stdout::is_closed());
+            let see = |message: Option<&Received>| {
+                message.map_or(Ok(()), |message| show_line(session, message, charset)).map(|()| !Stdout::is_closed())
+            };
             let expression = self.sub_expression.trim();
             session.operator.read(&address, TOOLS_GROUP, &queue, (begin, end), expression, see).await?;
         }
@@ -114,11 +116,11 @@ impl PrintMsgByQueue {
         let charset = self.print_body.unwrap_or(false).then_some(self.charset_name);
         let (prints, counts) = (self.print_msg.unwrap_or(false), self.calculate.unwrap_or(false));
         let mut by_tag: BTreeMap<String, i64> = BTreeMap::new();
-        let see = |message: &Received| {
-            if let Some(tag) = message.tag() {
+        let see = |message: Option<&Received>| {
+            if let Some(tag) = message.and_then(Received::tag) {
                 *by_tag.entry(tag.to_owned()).or_default() += 1;
             }
-            if prints {
+            if let Some(message) = message.filter(|_| prints) {
                 show_line(session, message, charset)?;
             }
             anyhow::Ok(!Stdout::is_closed())

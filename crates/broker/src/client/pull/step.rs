@@ -236,6 +236,8 @@ fn respond(broker: &Broker, caller: &mut Caller, order: &CheckedPull, found: &Re
     // By now a logical queue may have ended before.
     if outcome.status() == PullStatus::Found {
         outcome.bring(found.bytes, std::mem::take(&mut caller.slices));
+    } else {
+        caller.slices.clear();
     }
     Ok(outcome)
 }
