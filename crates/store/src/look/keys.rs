@@ -26,8 +26,8 @@ use crate::fold::{Fold, Follower, IndexKey, KEYS_OF_RECORD_MAX, KeyKind, KeyOf, 
 use crate::index::{ENTRIES_AT_ONCE, ENTRY_BYTES, IndexEntry, Shape};
 use crate::options::StoreOptions;
 
-/// All entries that lead to a place of the log, or before it, have been read when so many of the
-/// last ones lead behind it: damage makes single ones lead anywhere.
+/// When so many entries in a row lead behind a place of the log, all entries up to that place have
+/// been read. One such entry is not enough: damage makes single ones lead anywhere.
 const LAST: usize = 8;
 /// Entries that wait for the log at most, some 50 MiB. A file of more has not the log's order.
 const WAITING_MAX: usize = 1 << 20;
