@@ -59,13 +59,21 @@ fn or_closed<T>(written: io::Result<T>, done: T, is_closed: &AtomicBool) -> io::
 /// # Errors
 /// Standard output cannot be written for another reason than a reader that has gone.
 pub fn print(text: fmt::Arguments<'_>) -> io::Result<()> {
-    Stdout.write_fmt(text)?;
+    write_at_once(&mut Stdout, text)?;
     Stdout.flush()
 }
 
 /// Writes text to standard error. Nobody may be reading it, which is no reason to end.
 pub fn print_aside(text: fmt::Arguments<'_>) {
-    let _ = io::stderr().write_fmt(text);
+    let _ = write_at_once(&mut io::stderr(), text);
+}
+
+/// Writes text in one call. Piece by piece, a line of the log would come in between where both go to one file, in front of the line's end for instance.
+fn write_at_once(out: &mut impl Write, text: fmt::Arguments<'_>) -> io::Result<()> {
+    match text.as_str() {
+        Some(text) => out.write_all(text.as_bytes()),
+        None => out.write_all(text.to_string().as_bytes()),
+    }
 }
 
 /// Writes a line to standard output, as `println!`, but a reader that has gone ends nothing. The value is an [`io::Result`].
@@ -83,6 +91,24 @@ macro_rules! say_aside {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_written_in_one_call() {
+        struct Calls(Vec<Vec<u8>>);
+        impl Write for Calls {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.push(bytes.to_vec());
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut calls = Calls(Vec::new());
+        let (name, number) = ("broker", 10911);
+        write_at_once(&mut calls, format_args!("{}\n", format_args!("ready {name}={number}"))).unwrap();
+        assert_eq!(calls.0, [b"ready broker=10911\n"]);
+    }
 
     #[test]
     fn a_closed_pipe_is_noted_and_anything_else_is_an_error() {

@@ -301,6 +301,16 @@ pub enum Corrupt {
 /// to be.
 const SECTOR_BYTES: usize = 512;
 
+/// In front of the properties.
+const PROPERTIES_LENGTH_BYTES: usize = 2;
+
+/// Whether of bytes at that log offset all are zeros that one sector has.
+fn lacks_share(at: usize, bytes: &[u8]) -> bool {
+    let (first, rest) = bytes.split_at(bytes.len().min(SECTOR_BYTES - at % SECTOR_BYTES));
+    let is_missing = |share: &[u8]| !share.is_empty() && share.iter().all(|byte| *byte == 0);
+    is_missing(first) || rest.chunks(SECTOR_BYTES).any(is_missing)
+}
+
 /// Reads the record at the beginning of `buffer`.
 pub fn scan(buffer: &[u8], check_crc: bool) -> Result<Scanned<'_>, Corrupt> {
     let (Some(total), Some(magic)) = (word(buffer, at::TOTAL_SIZE), word(buffer, at::MAGIC_CODE)) else {
@@ -404,17 +414,16 @@ impl<'a> RecordView<'a> {
     /// Whether a loss of power has kept a part of the topic or of the properties from the device.
     ///
     /// The record has a checksum of its body only, and what never came to the device reads as zeros.
-    /// No topic has a zero byte. Properties may, but none that a broker stores ends with one, and a
-    /// sector's whole share of them is no value. The record is taken to lie where it says.
+    /// A sector's whole share of a topic or of properties is no value, and no properties that a broker
+    /// stores end with a zero. The record is taken to lie where it says.
     pub fn is_torn(&self) -> bool {
-        if self.topic.contains('\0') || self.properties.last() == Some(&0) {
+        if self.properties.last() == Some(&0) {
             return true;
         }
-        let start = self.bytes.len() - self.properties.len();
-        let place = (self.log_offset() as usize).wrapping_add(start) % SECTOR_BYTES;
-        let (first, rest) = self.properties.split_at(self.properties.len().min(SECTOR_BYTES - place));
-        let is_missing = |share: &[u8]| !share.is_empty() && share.iter().all(|byte| *byte == 0);
-        is_missing(first) || rest.chunks(SECTOR_BYTES).any(is_missing)
+        let end = (self.log_offset() as usize).wrapping_add(self.bytes.len());
+        let properties_at = end.wrapping_sub(self.properties.len());
+        let topic_at = properties_at.wrapping_sub(PROPERTIES_LENGTH_BYTES + self.topic.len());
+        lacks_share(topic_at, self.topic.as_bytes()) || lacks_share(properties_at, self.properties)
     }
 
     pub fn is_v2(&self) -> bool {

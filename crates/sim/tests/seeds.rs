@@ -213,7 +213,8 @@ fn the_page_tells_of_each_seed_that_found_something_and_each_is_played() {
     assert_eq!(told_of("Of brokers, all with tests beside"), known([("", FOUND_SOMETHING_IN_BROKERS.as_slice())]));
     let groups = [("", FOUND_SOMETHING_IN_GROUPS.as_slice()), ("--rare", FOUND_SOMETHING_IN_RARE_GROUPS.as_slice())];
     assert_eq!(told_of("Of groups:"), known(groups));
-    assert_eq!(told_of("Of copies:"), known([("", FOUND_SOMETHING_IN_COPIES.as_slice())]));
+    let copies = [("", FOUND_SOMETHING_IN_COPIES.as_slice()), ("--rare", FOUND_SOMETHING_IN_RARE_COPIES.as_slice())];
+    assert_eq!(told_of("Of copies:"), known(copies));
 }
 
 /// Whether a run by a disk that lies finds that what was promised is gone, or that it went back.

@@ -115,9 +115,10 @@ impl Fold<'_> {
 
 /// Reads the record at the beginning of `bytes` where a loss of power may have left half of it.
 pub(crate) fn scan_after_crash(bytes: &[u8], check_crc: bool) -> Result<Scanned<'_>, Corrupt> {
-    match record::scan(bytes, check_crc)? {
+    let scanned = record::scan(bytes, check_crc)?;
+    match &scanned {
         Scanned::Record(view) if check_crc && view.is_torn() => Err(Corrupt::Torn),
-        scanned => Ok(scanned),
+        Scanned::Record(_) | Scanned::Blank { .. } | Scanned::Nothing => Ok(scanned),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Sends that travel together: 30001, a request of our own, for messages and batches of several topics and queues.
 //!
 //! A part goes the way of a single send, through the same checks, into the same batch of records, and is answered for itself. The answers
-//! gather in the request's [`MultiSend`], and whoever adds the last one writes the reply: with SYNC_FLUSH that is the task that waits for
-//! the device.
+//! gather in the request's [`MultiSend`], and the task that adds the last one writes the reply: with SYNC_FLUSH the one that waits
+//! for the device.
 //!
 //! Only a client that asked sends this, on the connection on which it was told that it may: its heartbeat asks. What a connection was told
 //! holds as long as it lives, also where the setting changes: what is on its way is taken, and a later heartbeat is not told so any more.

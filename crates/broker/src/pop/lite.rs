@@ -255,7 +255,7 @@ impl PopSources {
     fn visit_lite(&self, order: &CheckedPop, queue: &Arc<str>, basket: &mut PopFound) -> bool {
         let lite = &self.lite;
         let name = QueueRef { group: &order.group.name, topic: queue, queue_id: light::QUEUE_ID as i32 };
-        // Whoever has the turn tells the group again.
+        // The task that has the turn tells the group again.
         let Some(_turn) = lite.claim(name.group, queue) else { return true };
         // Not made by being looked at.
         if self.store.existing_queue(queue, light::QUEUE_ID).is_none() {
@@ -365,7 +365,7 @@ impl Leases<'_> {
 
     /// After an acknowledgement: the group goes on in the lite topic when nobody has anything of it.
     pub(super) fn go_on_in_lite(&self, name: QueueRef<'_>) {
-        // Whoever has the turn may have read what is acknowledged, and has to know of it; he tells the group again.
+        // The task that has the turn may have read before this acknowledgement. It tells the group again.
         if let Some(_turn) = self.lite.lite.claim(name.group, &Arc::from(name.topic))
             && tidy(self.lite.store, self.lite.offsets, self.lite.pops, name)
         {

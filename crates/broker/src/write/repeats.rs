@@ -91,8 +91,7 @@ fn limit(broker: &Broker) -> Duration {
     JOURNAL_TIMEOUT.max(Duration::from_millis(broker.store_settings.load().sync_flush_timeout))
 }
 
-/// Answers a repeated send of a remoting client. One that is refused is left to whoever answers
-/// refusals.
+/// Answers a repeated send of a remoting client, unless it is refused: the caller answers refusals.
 pub(crate) fn answer(
     broker: &Broker,
     session: &mut Session,

@@ -62,7 +62,7 @@ impl Files {
 pub enum Budget {
     /// So many calls.
     Calls(u64),
-    /// Calls for so many bytes in all.
+    /// Calls until they have asked for so many bytes together.
     Bytes(u64),
 }
 

@@ -26,8 +26,8 @@ use crate::fold::{Fold, Follower, IndexKey, KEYS_OF_RECORD_MAX, KeyKind, KeyOf, 
 use crate::index::{ENTRIES_AT_ONCE, ENTRY_BYTES, IndexEntry, Shape};
 use crate::options::StoreOptions;
 
-/// All entries that lead to a place of the log, or before it, have been read when so many of the
-/// last ones lead behind it: damage makes single ones lead anywhere.
+/// When so many entries in a row lead behind a place of the log, all entries up to that place have
+/// been read. One such entry is not enough: damage makes single ones lead anywhere.
 const LAST: usize = 8;
 /// Entries that wait for the log at most, some 50 MiB. A file of more has not the log's order.
 const WAITING_MAX: usize = 1 << 20;
@@ -57,8 +57,10 @@ pub(super) struct Keys<'o> {
     astray: u64,
     /// Records of which keys have no entry.
     incomplete: u64,
-    /// The index has not the order of the log.
+    /// The index has not the order of the log, or cannot be read.
     is_given_up: bool,
+    /// Why it cannot be read. Said at the end: until then the log tells what is wrong with it.
+    failed: Option<StoreError>,
 }
 
 /// A key that a record has.
@@ -103,14 +105,15 @@ impl<'o> Keys<'o> {
             astray: 0,
             incomplete: 0,
             is_given_up: false,
+            failed: None,
         }))
     }
 
     /// Compares the next whole record of the log.
-    pub fn compare(&mut self, record: &RecordView<'_>, tell: &mut dyn FnMut(Finding)) -> Result<(), StoreError> {
+    pub fn compare(&mut self, record: &RecordView<'_>, tell: &mut dyn FnMut(Finding)) {
         let (at, end) = (record.log_offset(), record.log_offset() + record.total_size() as u64);
-        if !self.has_entries_to(at, tell)? {
-            return Ok(());
+        if !self.has_entries_to(at, tell) {
+            return;
         }
         if at > self.to {
             self.unknown.push(self.to..at);
@@ -143,13 +146,12 @@ impl<'o> Keys<'o> {
         if lacks > 0 && self.known.start < at && at < self.known.end {
             self.tell_incomplete(record, lacks, tell);
         }
-        Ok(())
     }
 
     /// The log ends here. Says how many there are of each if not all were named.
     pub fn finish(mut self, end: u64, tell: &mut dyn FnMut(Finding)) -> Result<(), StoreError> {
-        if !self.has_entries_to(end, tell)? {
-            return Ok(());
+        if !self.has_entries_to(end, tell) {
+            return self.failed.map_or(Ok(()), Err);
         }
         self.unknown.push(self.to..end);
         self.settle_below(end, tell);
@@ -165,17 +167,20 @@ impl<'o> Keys<'o> {
     }
 
     /// Reads the entries that lead to `at` and before. False if the index is not compared.
-    fn has_entries_to(&mut self, at: u64, tell: &mut dyn FnMut(Finding)) -> Result<bool, StoreError> {
+    fn has_entries_to(&mut self, at: u64, tell: &mut dyn FnMut(Finding)) -> bool {
         if !self.is_given_up {
-            self.entries.read_to(at, &mut self.waiting)?;
-            self.is_given_up = self.waiting.len() > WAITING_MAX;
+            self.failed = self.entries.read_to(at, &mut self.waiting).err();
+            let is_out_of_order = self.waiting.len() > WAITING_MAX;
+            self.is_given_up = is_out_of_order || self.failed.is_some();
             if self.is_given_up {
                 self.waiting.clear();
+            }
+            if is_out_of_order {
                 let what = format!("its keys are not in the order of the log; they are not compared from {at} on");
                 tell(Finding { file: self.entries.dir(), at: None, what, effect: EFFECT, remedy: REMEDY });
             }
         }
-        Ok(!self.is_given_up)
+        !self.is_given_up
     }
 
     /// Tells of entries that lead to no record below `at`.

@@ -150,8 +150,8 @@ fn fields(broker: &Broker, order: &CheckedPull, found: &Read, code: ResponseCode
         return (code, fields);
     }
     let mapping = order.logical.as_ref().and_then(|_| order.topic.mapping());
-    // Whoever reads a static topic takes this for the end of the physical queue, and goes on to the next one. What is stored and not
-    // flushed yet still belongs to this one.
+    // A reader of a static topic takes this for the end of the physical queue, and goes on to the next one. Messages that are stored
+    // and not flushed yet still belong to this one.
     let fields = PullReply { max_offset: found.max.max(order.bounds().1), ..fields };
     match &order.logical {
         Some(logical) => static_topic::pull::tell(mapping.as_deref(), logical, order.asked, found, code, fields),
