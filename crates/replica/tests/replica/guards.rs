@@ -123,6 +123,8 @@ async fn connections_that_say_nothing_make_way_for_a_slave() {
     }
     let slave = Slave::of(&copy, master.address, ask(&main));
     came_to(&copy, main.end()).await;
+    // The crowd before it may have cost it an attempt.
+    let connections = slave.status.connections();
     for _ in 0..100 {
         scanners.push(connect(master.address).await);
     }
@@ -130,7 +132,7 @@ async fn connections_that_say_nothing_make_way_for_a_slave() {
     came_to(&copy, main.end()).await;
     assert_copied(&main, &copy);
     eventually("the scanners to be counted", || master.closed("madeWay") + master.closed("full") >= 384).await;
-    assert_eq!(slave.status.connections(), 1, "a slave that has reported stays");
+    assert_eq!(slave.status.connections(), connections, "a slave that has reported stays");
     slave.stop().await;
     master.stop().await;
 }
