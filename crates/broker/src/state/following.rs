@@ -12,6 +12,14 @@ use tokio::sync::watch;
 /// The end of the master's log is not known.
 const UNKNOWN: u64 = u64::MAX;
 
+/// A master, as a name server says it.
+struct Named {
+    /// Its main port.
+    main: Arc<str>,
+    /// Where it gives its log, if that was said.
+    log: Option<Arc<str>>,
+}
+
 /// What is known of the master, and what the copy of its log has come to.
 pub(crate) struct Following {
     /// `HOST:PORT` at which the master gives its log.
@@ -20,9 +28,8 @@ pub(crate) struct Following {
     is_fixed: bool,
     /// The master's main port. Guards itself only.
     main: Mutex<Option<Arc<str>>>,
-    /// The main port of another master, and where it gives its log if that was said: used when the log does not come from this one any more.
-    /// Guards itself only.
-    news: Mutex<Option<(Arc<str>, Option<Arc<str>>)>>,
+    /// Another master that was named: used when the log does not come from this one any more. Guards itself only.
+    news: Mutex<Option<Named>>,
     /// The copy of the log, as the one that makes it tells of it.
     pub(crate) status: Arc<FollowStatus>,
     /// Held by the one that takes over topics, across its requests.
@@ -61,13 +68,13 @@ impl Following {
             return self.believe(main, log);
         };
         let is_other = *known != *main || !self.is_fixed && log.is_some() && self.log.borrow().as_deref() != log;
-        *self.news.lock() = is_other.then(|| (Arc::from(main), log.map(Arc::from)));
+        *self.news.lock() = is_other.then(|| Named { main: Arc::from(main), log: log.map(Arc::from) });
     }
 
     /// The log does not come from the master any more: another one that was named meanwhile takes its place.
     pub(crate) fn lost(&self) {
         let news = self.news.lock().take();
-        if let Some((main, log)) = news {
+        if let Some(Named { main, log }) = news {
             self.believe(&main, log.as_deref());
         }
     }
@@ -122,7 +129,8 @@ impl Following {
 
     /// Whether name servers can help: the log does not come, and they say from where it might.
     pub(crate) fn looks_for_master(&self) -> bool {
-        !self.is_connected() && !(self.is_fixed && self.main.lock().is_some())
+        let is_said = self.is_fixed && self.main.lock().is_some();
+        !(is_said || self.is_connected())
     }
 
     /// The log here is empty and is to begin at this file of the master's: this store has to begin anew.

@@ -76,10 +76,11 @@ impl Standing {
 
     fn check_as_slave(self, code: RequestCode, reads: bool) -> Result<(), Refusal> {
         let row = code.row();
-        let may = match row.family {
-            Family::Pull => reads,
+        let may = if row.family == Family::Pull {
+            reads
+        } else {
             // While its master is gone, consumers that read from a slave commit there.
-            _ => !row.is_master_only || code == RequestCode::UPDATE_CONSUMER_OFFSET,
+            !row.is_master_only || code == RequestCode::UPDATE_CONSUMER_OFFSET
         };
         if may { Ok(()) } else { Err(refused(self.role, code)) }
     }
