@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use config::StoreSettings;
 use net::{Outgoing, ReplyTo};
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
-use store::{ColdRead, ColdReadRefused, LogSlice, RecordAt, Store};
+use store::queue_log::UNIT_BYTES;
+use store::{ColdRead, ColdReadRefused, LogSlice, ReadLimits, RecordAt, Store};
 use tokio::sync::oneshot;
 
 use crate::broker::Broker;
@@ -17,6 +19,21 @@ use crate::state::message_filter::At;
 /// A position that a request names; none if it is before the log.
 pub(crate) fn log_offset(offset: i64) -> Option<LogOffset> {
     u64::try_from(offset).ok().map(LogOffset)
+}
+
+/// How much one read of a queue may give to a client that asks for so many messages and bytes.
+pub(crate) fn limits(settings: &StoreSettings, count: usize, bytes: usize, may_fault: bool) -> ReadLimits {
+    let count_memory = settings.max_transfer_count_on_message_in_memory.max(1);
+    ReadLimits {
+        max_count: count,
+        count_memory,
+        bytes_memory: settings.max_transfer_bytes_on_message_in_memory.min(bytes).max(1),
+        count_disk: settings.max_transfer_count_on_message_in_disk.max(1),
+        bytes_disk: settings.max_transfer_bytes_on_message_in_disk.min(bytes).max(1),
+        // By what a reply can hold: a client that asks for everything does not make us pass over everything at once.
+        scan_bytes: settings.max_filter_message_size.max(count.min(count_memory).saturating_mul(UNIT_BYTES)),
+        may_fault,
+    }
 }
 
 /// Does something with a record: at once when it is in memory, else when a cold-read thread has fetched it. A damaged one is refused.

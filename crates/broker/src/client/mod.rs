@@ -20,6 +20,7 @@ pub(crate) mod retry;
 pub(crate) mod send;
 pub(crate) mod view;
 
+pub use retry::SendBackOrder;
 pub use send::order::SendOrder;
 
 #[cfg(test)]

@@ -49,11 +49,10 @@ pub(crate) fn update(
 
 impl<'a> CommitOrder<'a> {
     fn decode(request: &Request<'a>) -> Result<CommitOrder<'a>, Refusal> {
-        let bad = |error: FieldError| Refusal::new(ResponseCode::InvalidParameter, error.to_string());
-        // It begins like the question for it.
-        let ProgressOrder { group, queue, .. } = ProgressOrder::decode(request).map_err(bad)?;
-        let said = UpdateConsumerOffset::decode(&request.header.fields).map_err(bad)?;
-        Ok(CommitOrder { group, queue, offset: said.commit_offset })
+        let said = UpdateConsumerOffset::decode(&request.header.fields)
+            .map_err(|error| Refusal::new(ResponseCode::InvalidParameter, error.to_string()))?;
+        let queue = NamedQueue::of(request, said.topic, said.queue_id);
+        Ok(CommitOrder { group: said.consumer_group, queue, offset: said.commit_offset })
     }
 
     /// `connection`: the number of the client's connection.

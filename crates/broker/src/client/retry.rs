@@ -15,6 +15,7 @@ use protocol::tags;
 use store::{LogSlice, TagsCode};
 
 use crate::broker::Broker;
+use crate::caller::Caller;
 use crate::cold;
 use crate::refusal::Refusal;
 use crate::sends::{Counted, Receipt, Sends};
@@ -23,6 +24,7 @@ use crate::state::groups::Group;
 use crate::state::topics::Topic;
 use crate::waiting::hold::Lane;
 use crate::write::append;
+use crate::write::local::LocalSends;
 use crate::write::send_properties::{self, Real};
 
 /// From this version on a client may say how often a message is retried (V3_4_9's ordinal).
@@ -33,15 +35,17 @@ const FIRST_RETRY_LEVEL: i32 = 3;
 
 /// A consumer gives a message back.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SendBackOrder<'a> {
-    pub(crate) group: &'a str,
+pub struct SendBackOrder<'a> {
+    /// The group that could not consume it.
+    pub group: &'a str,
     /// The place of the message in the log.
-    pub(crate) offset: i64,
+    pub offset: i64,
     /// A negative level asks for the dead-letter queue; 0 lets the broker choose, longer each time.
-    pub(crate) delay_level: i32,
-    pub(crate) unit_mode: bool,
+    pub delay_level: i32,
+    /// Marks the retry topic as that of a unit (`isUnitMode` of the client).
+    pub unit_mode: bool,
     /// In the place of the group's `retryMaxTimes`.
-    pub(crate) retry_max: Option<i32>,
+    pub retry_max: Option<i32>,
 }
 
 /// A message that may be given back. It is free of the request, since the message may have to come
@@ -82,6 +86,20 @@ impl<'a> SendBackOrder<'a> {
             SendBack::decode(&request.header.fields)?;
         let retry_max = max_reconsume_times.filter(|_| request.header.version >= VERSION_OF_MAX_RECONSUME_TIMES);
         Ok(SendBackOrder { group, offset, delay_level, unit_mode, retry_max })
+    }
+
+    /// Carries it out for a caller in this process, which may commit the message's offset after that:
+    /// the retry, or the dead letter, has come to the stage that the message asks for.
+    pub async fn call(&self, broker: &Broker, caller: &mut Caller) -> Result<(), Refusal> {
+        caller.begin();
+        let mut given_back = self.admit(broker)?;
+        let record = cold::record(&broker.store, given_back.at).await?;
+        let mut local = LocalSends::new(broker);
+        given_back.gather(broker, record, ReplyTo::NOBODY, local.sends())?;
+        caller.durable_after(given_back.written_at);
+        let stage = local.sends().receipts.stage;
+        local.append(stage).await?;
+        caller.settled(&broker.store).await
     }
 
     /// May this group give messages back? Creates its retry topic.

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use config::{BrokerSettings, StoreSettings};
 use env::{Clock, Random};
 use net::SharedSlice;
-use store::queue_log::UNIT_BYTES;
 use store::{Copies, LogSlice, Read, ReadLimits, ReadStatus, Store, StoreError};
 
 use super::claim::Claim;
@@ -21,6 +20,7 @@ use super::take::CheckedPop;
 use crate::broker::Broker;
 use crate::caller::Caller;
 use crate::client_handle::ClientHandle;
+use crate::cold;
 use crate::lite::Lite;
 use crate::state::groups::Group;
 use crate::state::message_filter::{At, Effort, Reader};
@@ -451,16 +451,7 @@ impl PopSources {
     }
 
     fn limits(&self, count: usize, bytes: usize, may_fault: bool) -> ReadLimits {
-        let settings = &self.store_settings;
-        ReadLimits {
-            max_count: count,
-            count_memory: settings.max_transfer_count_on_message_in_memory.max(1),
-            bytes_memory: settings.max_transfer_bytes_on_message_in_memory.min(bytes).max(1),
-            count_disk: settings.max_transfer_count_on_message_in_disk.max(1),
-            bytes_disk: settings.max_transfer_bytes_on_message_in_disk.min(bytes).max(1),
-            scan_bytes: settings.max_filter_message_size.max(count.saturating_mul(UNIT_BYTES)),
-            may_fault,
-        }
+        cold::limits(&self.store_settings, count, bytes, may_fault)
     }
 
     /// Reads on until something is found that is wanted. What is passed over is behind the group.

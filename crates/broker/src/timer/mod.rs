@@ -19,5 +19,6 @@ mod state;
 
 pub(crate) use asked::when;
 pub(crate) use duty::{deliver, load};
+pub use recall::RecallOrder;
 pub(crate) use recall::{handle, recall};
 pub(crate) use state::Timers;

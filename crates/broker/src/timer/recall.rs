@@ -23,12 +23,14 @@ use store::TagsCode;
 
 use super::asked::{When, when};
 use crate::broker::Broker;
+use crate::caller::Caller;
 use crate::refusal::Refusal;
-use crate::sends::{Counted, Receipt, ReceiptKind, Sends};
+use crate::sends::{Counted, Receipt, ReceiptKind, SendOutcome, Sends};
 use crate::session::Session;
 use crate::state::stats::MessageType;
 use crate::state::topics::{Topic, Topics};
 use crate::write::append;
+use crate::write::local::LocalSends;
 use crate::write::send_properties::{self, Real, SendProperties};
 
 /// Apache writes padding, and reads with or without.
@@ -74,10 +76,13 @@ impl Handle {
 
 /// A producer takes a message back.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RecallOrder<'a> {
-    pub(crate) topic: &'a str,
-    pub(crate) handle: &'a str,
-    pub(crate) producer_group: &'a str,
+pub struct RecallOrder<'a> {
+    /// The message's own topic.
+    pub topic: &'a str,
+    /// As the answer to its send had it (`recallHandle`).
+    pub handle: &'a str,
+    /// The producer's group; may be empty.
+    pub producer_group: &'a str,
 }
 
 /// 370: adds the recall to the session's batch.
@@ -92,6 +97,19 @@ pub(crate) fn recall(broker: &Broker, session: &mut Session, request: &Request<'
 }
 
 impl RecallOrder<'_> {
+    /// Carries it out for a caller in this process, which hears the message's unique key once the
+    /// recall is stored. A recall that is late for its stage is refused, as over a connection.
+    pub async fn call(&self, broker: &Broker, caller: &mut Caller) -> Result<Box<str>, Refusal> {
+        caller.begin();
+        let mut local = LocalSends::new(broker);
+        self.run(broker, caller.peer(), ReplyTo::NOBODY, local.sends())?;
+        let SendOutcome { code, remark, uniq_key, .. } = local.outcome(0).await?;
+        match code {
+            ResponseCode::Success => Ok(uniq_key.unwrap_or_default()),
+            late => Err(Refusal::new(late, remark.unwrap_or_default())),
+        }
+    }
+
     /// Adds the recall to a batch, whose receipt answers it. `born_host`: the producer.
     pub(crate) fn run(
         &self,

@@ -1,8 +1,9 @@
 //! Sends of a caller in this process: they are stored, refused and answered as those of a connection.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use broker::{Caller, ClientAnswer, ClientQuestion, LocalClient, SendOrder, SendOutcome};
+use broker::{Caller, ClientAnswer, ClientQuestion, LocalClient, RecallOrder, SendBackOrder, SendOrder, SendOutcome};
 use bytes::Bytes;
 use protocol::code::ResponseCode;
 use protocol::request::SendMessage;
@@ -172,5 +173,43 @@ async fn a_reply_is_pushed_to_the_client_that_asked_and_stored() {
     assert_eq!(late.code, ResponseCode::SystemError);
     assert_eq!(late.remark.as_deref(), Some("push reply message fail, channel of <asker> not found."));
     assert_eq!(late.places.len(), 1, "it is stored all the same");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_given_back_comes_again_later_and_then_never() {
+    let running = start(Setup { levels: "1s", ..Setup::default() }).await;
+    let stored = put(&running, message("T", 0, "", "bad")).await;
+    let give_back = async |offset: u64| {
+        let offset = i64::try_from(offset).unwrap();
+        let order = SendBackOrder { group: "CG", offset, delay_level: 0, unit_mode: false, retry_max: Some(1) };
+        order.call(&running.broker, &mut caller()).await
+    };
+    give_back(stored.places[0].0).await.unwrap();
+    let retried = running.wait_for("%RETRY%CG", 0, 1).await.remove(0);
+    assert_eq!((&*retried.body, retried.reconsume_times, retried.property("RETRY_TOPIC")), ("bad", 1, Some("T")));
+    give_back(retried.log_offset).await.unwrap();
+    assert_eq!(bodies(running.wait_for("%DLQ%CG", 0, 1).await), ["bad"]);
+    assert_eq!(running.all("%RETRY%CG", 0).await.len(), 1);
+    let nowhere = give_back(retried.log_offset + 1).await.unwrap_err();
+    assert_eq!(nowhere.code, ResponseCode::SystemError);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_taken_back_does_not_come() {
+    let (setup, hand) = Setup { more: &[("recallMessageEnable", "true")], ..Setup::default() }.standing();
+    let running = start(setup).await;
+    let timed = |name: &'static str| properties(&[("TIMER_DELAY_SEC", "60"), ("UNIQ_KEY", name)]);
+    let taken = put(&running, message("T", 0, &timed("U1"), "taken")).await;
+    put(&running, message("T", 0, &timed("U2"), "left")).await;
+    let handle = taken.recall_handle.unwrap();
+    let recall = RecallOrder { topic: "T", handle: &handle, producer_group: "PG" };
+    assert_eq!(&*recall.call(&running.broker, &mut caller()).await.unwrap(), "U1");
+    let unknown = RecallOrder { handle: "no handle", ..recall };
+    let refused = unknown.call(&running.broker, &mut caller()).await.unwrap_err();
+    assert_eq!((refused.code, &*refused.remark), (ResponseCode::IllegalOperation, "recall handle is invalid"));
+    hand.advance(Duration::from_secs(120));
+    assert_eq!(bodies(running.wait_for("T", 0, 1).await), ["left"]);
     running.stop().await;
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use net::ReplyTo;
 use protocol::code::ResponseCode;
-use store::queue_log::UNIT_BYTES;
 use store::{Copies, LogSlice, Read, ReadLimits, ReadStatus, Store};
 
 use super::outcome::{PullOutcome, PullStatus, is_ahead};
 use crate::broker::Broker;
 use crate::caller::Caller;
+use crate::cold;
 use crate::parked::{CheckedPull, Parked};
 use crate::refusal::{Refusal, SOON};
 use crate::state::message_filter::{At, Effort, Reader};
@@ -269,16 +269,5 @@ fn limits(broker: &Broker, order: &CheckedPull, at: At) -> ReadLimits {
     let count = usize::try_from(order.count_max).unwrap_or(0).max(1);
     let bytes =
         order.bytes_max.and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| *bytes > 0).unwrap_or(usize::MAX);
-    ReadLimits {
-        max_count: count,
-        count_memory: settings.max_transfer_count_on_message_in_memory.max(1),
-        bytes_memory: settings.max_transfer_bytes_on_message_in_memory.min(bytes).max(1),
-        count_disk: settings.max_transfer_count_on_message_in_disk.max(1),
-        bytes_disk: settings.max_transfer_bytes_on_message_in_disk.min(bytes).max(1),
-        // By what a reply can hold: a client that asks for everything does not make us pass over everything at once.
-        scan_bytes: settings
-            .max_filter_message_size
-            .max(count.min(settings.max_transfer_count_on_message_in_memory).saturating_mul(UNIT_BYTES)),
-        may_fault: at.may_fault(),
-    }
+    cold::limits(&settings, count, bytes, at.may_fault())
 }
