@@ -147,6 +147,7 @@ fn tidy(broker: &Broker) {
     broker.routes.expire(broker.clock.now());
     tend_conditions(&broker.settings.load(), &broker.conditions, &broker.clients, &broker.clock);
     heartbeat::close_silent(broker);
+    broker.offsets.end_watch(broker.store.journal());
     let untold = std::mem::take(&mut *broker.untold.lock());
     heartbeat::tell_late(&broker.clients, untold);
 }

@@ -48,6 +48,8 @@ pub(crate) const CONDITIONS: TableId = TableId(31);
 
 /// What the last start made of this broker, one row if that was a slave; see `state/role.rs`.
 pub(crate) const ROLE: TableId = TableId(32);
+/// Topic name → where its queues ended when a slave became this master, 8 bytes little-endian each; see `state/offsets/ended.rs`.
+pub(crate) const ENDS: TableId = TableId(33);
 
 /// Keys of [`VERSIONS`].
 pub(crate) const TOPICS_VERSION: &[u8] = b"topics";

@@ -46,7 +46,7 @@ impl Standing {
         !self.is_slave() && was_slave(journal)
     }
 
-    /// Lets the next start know. Once.
+    /// Lets the next start know. Once, behind what the journal keeps of a slave that becomes a master.
     pub(crate) fn keep(self, journal: &Journal) {
         let was_slave = was_slave(journal);
         journal.attach(tables::ROLE, Arc::new(self));

@@ -5,7 +5,8 @@
 //! taken back to the end of their queue. Clients that were there before the loss still hold the higher offset, often one that they had not even
 //! committed: those are watched (`ended.rs`). A group that lost nothing pulls where it was and notices nothing.
 //!
-//! The same holds when a slave becomes a master: clients may have come further at the old master than its copy did.
+//! The same holds when a slave becomes a master: clients may have come further at the old master than its copy did. They are watched by each start
+//! until one has done so for long enough.
 
 use std::sync::Arc;
 
@@ -56,9 +57,14 @@ fn highest(group: &str, end: i64) -> i64 {
 }
 
 /// At a start, before anybody is served.
-pub(crate) fn cut(standing: Standing, store: &Store, topics: &Topics, offsets: &Offsets, pops: &Pops) {
-    let is_promoted = standing.is_promoted(store.journal());
-    if !store.was_abnormal() && !is_promoted {
+pub(crate) fn cut(standing: Standing, store: &Store, topics: &Topics, offsets: &Arc<Offsets>, pops: &Pops) {
+    let journal = store.journal();
+    let is_promoted = standing.is_promoted(journal);
+    if standing.is_slave() {
+        ended::forget_kept(journal);
+    }
+    let kept = ended::kept(journal);
+    if !store.was_abnormal() && !is_promoted && kept.is_none() {
         return;
     }
     let end_of = |topic: &str, queue_id: i32| {
@@ -78,8 +84,14 @@ pub(crate) fn cut(standing: Standing, store: &Store, topics: &Topics, offsets: &
     };
     let cuts = offsets.cut(end_of);
     // What a copy has lost comes again as it was.
-    if (store.may_have_lost() || is_promoted) && !standing.is_slave() {
-        offsets.watch(ends(store, topics, offsets, end_of));
+    let has_less = (store.may_have_lost() || is_promoted) && !standing.is_slave();
+    let found = has_less.then(|| ends(store, topics, offsets, end_of));
+    let are_kept = is_promoted || kept.is_some();
+    if let Some(ended) = lowest(kept, found) {
+        offsets.watch(ended, are_kept);
+        if are_kept {
+            ended::keep(offsets, journal);
+        }
     }
     let batches = pops.orders.cut(end_of);
     let leases = pops.cut(end_of);
@@ -99,6 +111,22 @@ pub(crate) fn cut(standing: Standing, store: &Store, topics: &Topics, offsets: &
             "groups had come further than what is left of their queues: they go on at the end of them"
         );
     }
+}
+
+/// Where queues ended at first that clients may have known: messages that came since are others than these have seen.
+fn lowest(kept: Option<ended::Topics>, found: Option<ended::Topics>) -> Option<ended::Topics> {
+    let (mut kept, found) = match (kept, found) {
+        (Some(kept), Some(found)) => (kept, found),
+        (kept, found) => return kept.or(found),
+    };
+    for (topic, ends) in &mut kept {
+        let mut found = found.get(topic).into_iter().flatten();
+        for end in ends {
+            // A queue that is not there any more ended at 0.
+            *end = end.zip(found.next().copied().flatten()).map(|(end, found)| end.min(found));
+        }
+    }
+    Some(kept)
 }
 
 /// Where each queue ends that a client may have known.
@@ -148,7 +176,7 @@ mod tests {
         let groups = ["reset", "copied", "told"];
         groups.iter().for_each(|group| offsets.commit(group, "T", 0, 110));
         offsets.cut(|_, _| Some(100));
-        offsets.watch([("T".into(), vec![Some(100)])].into());
+        offsets.watch([("T".into(), vec![Some(100)])].into(), false);
         offsets.reset("reset", "T", 0, 105);
         let client = OffsetClient { connection: 1, asks_first: &|| true };
         assert_eq!(offsets.tell(&client, "reset", "T", 0, 130), Some(105));
@@ -160,6 +188,16 @@ mod tests {
             assert_eq!(offsets.tell(&client, group, "T", 0, 107), None, "{group}");
             assert_eq!(offsets.committed(group, "T", 0), Some(105), "{group}");
         }
+    }
+
+    #[test]
+    fn of_ends_that_another_start_has_kept_and_those_now_the_lower_count() {
+        let ends = |ends: &[Option<i64>]| Some(ended::Topics::from([("T".into(), ends.to_vec())]));
+        assert_eq!(lowest(None, None), None);
+        assert_eq!(lowest(ends(&[Some(5)]), None), ends(&[Some(5)]));
+        assert_eq!(lowest(None, ends(&[Some(9)])), ends(&[Some(9)]));
+        let found = ends(&[Some(9), Some(3), None, Some(7)]);
+        assert_eq!(lowest(ends(&[Some(5), Some(5), Some(5)]), found), ends(&[Some(5), Some(3), None]));
     }
 
     #[test]

@@ -14,17 +14,20 @@
 //! A client that was believed and connects anew goes back to what its group has committed, as it does with any queue that it takes over. A group
 //! that has lost all its offsets in a queue is watched as well; who is told that there is none is believed, since it begins anew.
 //!
-//! All of it lives in memory: another crash leaves other ends.
+//! All of it lives in memory: another crash leaves other ends. Those of a slave that has become a master lie in the journal as well ([`Kept`]): the
+//! clients that were ahead of it may come at any time, also behind a second start.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use journal::{Journal, Table};
 use parking_lot::Mutex;
 use protocol::names;
 
 use super::{GroupTopic, OffsetEntry, Offsets, Slot, index};
+use crate::tables;
 
 /// How long a process looks at where clients are. Those that are ahead and connected ask within seconds; one whose memory is full of messages asks when
 /// it has consumed some, which may take the 15 minutes of `consumeTimeout` for each.
@@ -53,6 +56,61 @@ pub(super) struct Ends {
     topics: Topics,
     /// On [`Clock::elapsed`](env::Clock::elapsed).
     until: Duration,
+    /// Another start is to know them. Relaxed: a snapshot may have them once too often.
+    are_kept: AtomicBool,
+}
+
+/// The row of [`tables::ENDS`] that is there whenever others may be.
+const ARE_KEPT: &[u8] = b"";
+
+/// The rows of [`tables::ENDS`].
+pub(super) struct Kept(pub(super) Arc<Offsets>);
+
+impl Table for Kept {
+    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
+        let ends = self.0.ends.get().filter(|ends| ends.are_kept.load(Ordering::Relaxed));
+        for (topic, ends) in ends.iter().flat_map(|ends| &ends.topics) {
+            f(topic.as_bytes(), &written(ends));
+        }
+        if ends.is_some() {
+            f(ARE_KEPT, &[]);
+        }
+    }
+}
+
+/// -1 for none.
+fn written(ends: &[Option<i64>]) -> Vec<u8> {
+    ends.iter().flat_map(|end| end.unwrap_or(-1).to_le_bytes()).collect()
+}
+
+/// Where queues ended that another start has kept, none if none has. Before [`keep`].
+pub(super) fn kept(journal: &Journal) -> Option<Topics> {
+    let mut kept = None;
+    journal.load(tables::ENDS, |topic, ends| {
+        let topics = kept.get_or_insert_with(Topics::new);
+        let (ends, _) = ends.as_chunks::<8>();
+        if topic != ARE_KEPT
+            && let Ok(topic) = std::str::from_utf8(topic)
+        {
+            let ends = ends.iter().map(|end| Some(i64::from_le_bytes(*end)).filter(|end| *end >= 0));
+            topics.insert(topic.into(), ends.collect());
+        }
+    });
+    kept
+}
+
+/// Has the journal keep where queues ended, for other starts.
+pub(super) fn keep(offsets: &Arc<Offsets>, journal: &Journal) {
+    let owner = Kept(Arc::clone(offsets));
+    owner.for_each(&mut |topic, ends| _ = journal.put(tables::ENDS, topic, ends));
+    journal.attach(tables::ENDS, Arc::new(owner));
+}
+
+/// The log is a copy again, so that what it ended with some time ago does not matter.
+pub(super) fn forget_kept(journal: &Journal) {
+    let mut topics = Vec::new();
+    journal.load(tables::ENDS, |topic, _| topics.push(topic.to_vec()));
+    topics.iter().for_each(|topic| _ = journal.delete(tables::ENDS, topic));
 }
 
 /// One of these queues, for one group.
@@ -113,10 +171,20 @@ impl Ended {
 
 impl Offsets {
     /// From now on clients are watched. Once, before anybody is served.
-    pub(super) fn watch(&self, topics: Topics) {
+    pub(super) fn watch(&self, topics: Topics, are_kept: bool) {
         let until = self.clock.elapsed() + WATCHED;
         // A second one would be a start within the process, and there is none.
-        let _ = self.ends.set(Ends { topics, until });
+        let _ = self.ends.set(Ends { topics, until, are_kept: AtomicBool::new(are_kept) });
+    }
+
+    /// Once clients were watched for long enough, no other start has to.
+    pub(crate) fn end_watch(&self, journal: &Journal) {
+        let over = self.ends.get().filter(|ends| self.clock.elapsed() >= ends.until);
+        let Some(ends) = over.filter(|ends| ends.are_kept.swap(false, Ordering::Relaxed)) else { return };
+        for topic in ends.topics.keys() {
+            journal.delete(tables::ENDS, topic.as_bytes());
+        }
+        journal.delete(tables::ENDS, ARE_KEPT);
     }
 
     /// Where queues ended, while that matters; nearly always nowhere.
@@ -212,7 +280,7 @@ mod tests {
     fn offsets(ends: &[i64]) -> (Offsets, env::ManualClock) {
         let (clock, hand) = Clock::manual(TimeMs(1_800_000_000_000));
         let offsets = Offsets::new(clock);
-        offsets.watch([("T".into(), ends.iter().copied().map(Some).collect())].into());
+        offsets.watch([("T".into(), ends.iter().copied().map(Some).collect())].into(), false);
         (offsets, hand)
     }
 
@@ -285,7 +353,7 @@ mod tests {
     #[test]
     fn a_queue_that_the_loss_took_with_its_topic_ended_at_0() {
         let offsets = Offsets::new(Clock::manual(TimeMs(1_800_000_000_000)).0);
-        offsets.watch([("T".into(), vec![Some(5_000)]), ("Half".into(), vec![None, Some(9)])].into());
+        offsets.watch([("T".into(), vec![Some(5_000)]), ("Half".into(), vec![None, Some(9)])].into(), false);
         for (topic, queue_id) in [("T", 1), ("Lost", 0), ("Half", 0)] {
             // It has seen the first message of a queue that is gone, and another one is first now.
             let tells = |client: &OffsetClient<'_>, asked| offsets.tell(client, "G", topic, queue_id, asked);
