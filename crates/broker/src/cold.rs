@@ -7,7 +7,7 @@ use net::{Outgoing, ReplyTo};
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use store::queue_log::UNIT_BYTES;
-use store::{ColdRead, ColdReadRefused, LogSlice, ReadLimits, RecordAt, Store};
+use store::{ColdRead, ColdReadRefused, LogSlice, ReadLimits, RecordAt, Store, StoreError};
 use tokio::sync::oneshot;
 
 use crate::broker::Broker;
@@ -55,7 +55,16 @@ pub(crate) fn with_record(
 
 /// The record that begins at a log offset, checked. May wait for the disk.
 pub(crate) fn checked(store: &Store, at: LogOffset) -> Result<Option<LogSlice>, Refusal> {
-    match store.record_at_cold(at) {
+    sound(at, store.record_at_cold(at))
+}
+
+/// As [`checked`], also of a record that no consumer may see yet.
+pub(crate) fn written(store: &Store, at: LogOffset) -> Result<Option<LogSlice>, Refusal> {
+    sound(at, store.written_record_at_cold(at))
+}
+
+fn sound(at: LogOffset, found: Result<RecordAt, StoreError>) -> Result<Option<LogSlice>, Refusal> {
+    match found {
         Ok(RecordAt::Record(slice)) => Ok(Some(slice)),
         Ok(RecordAt::Gone) => Ok(None),
         Ok(RecordAt::Damaged) => {

@@ -22,6 +22,9 @@ pub use status::FollowStatus;
 /// Bytes of the log that gather while a block before them goes to the log.
 const BLOCK_BYTES: usize = 1 << 20;
 
+/// By so much the first heartbeat may come later than its interval says.
+const FIRST_FRAME_LATE: Duration = Duration::from_secs(1);
+
 /// How a slave follows.
 #[derive(Clone, Copy, Debug)]
 pub struct FollowOptions {
@@ -115,15 +118,26 @@ pub struct Follow {
     reported: u64,
     reported_at: Duration,
     heard_at: Duration,
-    /// A frame has come, or an answer.
-    was_heard: bool,
+    /// A frame has come.
+    has_heard: bool,
+    /// Until then an answer to a question stands for the first frame.
+    trusted_until: Option<Duration>,
+    /// While nothing was read from it, the master has not answered.
+    is_mute: bool,
     is_live: bool,
 }
 
 impl Follow {
-    /// Connected, with a log that ends at `has`, all of it as safe as the flush mode asks for. The caller reports `has` at once. `is_live`: since
-    /// the master was connected to it has answered a question.
-    pub fn new(options: FollowOptions, segment_bytes: u64, now: Duration, has: LogOffset, is_live: bool) -> Follow {
+    /// Connected, with a log that ends at `has`, all of it as safe as the flush mode asks for. The caller reports `has` at once. `has_answered`:
+    /// since the master was connected to it has answered a question. That came from its main port, and says nothing of the stream, so it counts
+    /// for as long as the first heartbeat may take.
+    pub fn new(
+        options: FollowOptions,
+        segment_bytes: u64,
+        now: Duration,
+        has: LogOffset,
+        has_answered: bool,
+    ) -> Follow {
         Follow {
             options,
             segment_bytes: segment_bytes.max(1),
@@ -134,8 +148,10 @@ impl Follow {
             reported: has.0,
             reported_at: now,
             heard_at: now,
-            was_heard: is_live,
-            is_live,
+            has_heard: false,
+            trusted_until: has_answered.then(|| now + options.heartbeat + FIRST_FRAME_LATE),
+            is_mute: false,
+            is_live: has_answered,
         }
     }
 
@@ -154,10 +170,20 @@ impl Follow {
         self.block.bytes.len() >= BLOCK_BYTES
     }
 
-    /// Whether the master is there: a frame has come, or an answer, and the last bytes are younger than two and a half heartbeats. A connection
-    /// alone says nothing: the kernel makes it for a process that stands still.
+    /// Whether the master is there: a frame has come, and the last bytes are younger than two and a half heartbeats; or it has answered, and the
+    /// first frame is not late yet. A connection alone says nothing: the kernel makes it for a process that stands still.
     pub fn is_live(&self) -> bool {
         self.is_live
+    }
+
+    /// Whether the stream has brought a frame.
+    pub fn has_heard(&self) -> bool {
+        self.has_heard
+    }
+
+    /// The master was asked something, and has answered or not. That matters while nothing is read from it.
+    pub fn asked(&mut self, has_answered: bool) {
+        self.is_mute = !has_answered;
     }
 
     /// A master that sends nothing for so long may be gone. Its heartbeats may be rarer than ours, so not less than half of the silence that
@@ -172,8 +198,13 @@ impl Follow {
         if self.is_full() {
             return heartbeat;
         }
-        let patience = if self.is_live { self.doubt().min(self.options.silence) } else { self.options.silence };
-        heartbeat.min(self.heard_at + patience)
+        let silent = self.heard_at + self.options.silence;
+        let doubted = match self.trusted_until {
+            Some(until) if self.is_live && !self.has_heard => until,
+            _ if self.is_live => self.heard_at + self.doubt(),
+            _ => silent,
+        };
+        heartbeat.min(doubted).min(silent)
     }
 
     /// Takes what has gathered, in exchange for a buffer.
@@ -196,7 +227,11 @@ impl Follow {
             self.heard(bytes)?;
         }
         let silent = now.saturating_sub(self.heard_at);
-        self.is_live = self.was_heard && (self.is_full() || silent < self.doubt());
+        self.is_live = if self.has_heard {
+            silent < self.doubt() || self.is_full() && !self.is_mute
+        } else {
+            self.trusted_until.is_some_and(|until| now < until)
+        };
         if let Event::Has(has) = event
             && has.0 > self.reported
         {
@@ -234,7 +269,7 @@ impl Follow {
                 Broken::Elsewhere { at, expected: self.next }
             });
         }
-        self.was_heard = true;
+        self.has_heard = true;
         self.is_empty = self.is_empty && bytes == 0;
         if at % self.segment_bytes + u64::from(bytes) > self.segment_bytes {
             return Err(Broken::AcrossFiles { at, bytes, segment_bytes: self.segment_bytes });

@@ -30,22 +30,36 @@ pub enum RecordAt {
 impl Store {
     /// The record that begins at a log offset, none if no record does.
     pub fn record_at(&self, at: LogOffset) -> Result<Option<LogSlice>, Cold> {
+        self.hot_record(at, self.confirmed().get())
+    }
+
+    /// As `record_at`, also for a record that no consumer may see yet: a replica may have it already.
+    pub fn written_record_at(&self, at: LogOffset) -> Result<Option<LogSlice>, Cold> {
+        self.hot_record(at, self.written().get())
+    }
+
+    fn hot_record(&self, at: LogOffset, end: u64) -> Result<Option<LogSlice>, Cold> {
         if at.0 < self.hot_from() {
             return Err(Cold);
         }
-        let Some(segment) = self.readable_segment(at) else { return Ok(None) };
+        let Some(segment) = self.readable_segment(at, end) else { return Ok(None) };
         let Some(bytes) = segment.published_from(at.0) else { return Ok(None) };
         Ok(whole_at(bytes, at.0, false).and_then(|view| LogSlice::new(&segment, at.0, view.total_size())))
     }
 
     /// As `record_at`, and may wait for the device. Whoever asks may have made the place up: where no record begins, none is damaged.
     pub fn record_at_cold(&self, at: LogOffset) -> Result<RecordAt, StoreError> {
-        self.checked_record(at, false)
+        self.checked_record(at, self.confirmed().get(), false)
+    }
+
+    /// As `written_record_at`, and may wait for the device, as `record_at_cold`.
+    pub fn written_record_at_cold(&self, at: LogOffset) -> Result<RecordAt, StoreError> {
+        self.checked_record(at, self.written().get(), false)
     }
 
     /// As `record_at_cold`, for a place where the store itself says that a record begins. Where none does, it is damaged.
     pub fn stored_record_cold(&self, at: LogOffset) -> Result<RecordAt, StoreError> {
-        self.checked_record(at, true)
+        self.checked_record(at, self.confirmed().get(), true)
     }
 
     /// What the record at a log offset says of itself, none if no record begins there. Its body is nobody's concern, so it is not
@@ -55,39 +69,46 @@ impl Store {
         at: LogOffset,
         about: impl FnOnce(&RecordView<'_>) -> T,
     ) -> Result<Option<T>, StoreError> {
-        let Some(segment) = self.readable_segment(at) else { return Ok(None) };
+        let Some(segment) = self.readable_segment(at, self.confirmed().get()) else { return Ok(None) };
         let bytes = segment.record_bytes(at.0)?;
         Ok(whole_at(&bytes, at.0, false).map(|view| about(&view)))
     }
 
-    /// Where the last record of the log lies, and how many bytes it has; none if the last file has none. Reads that file at most, and
-    /// hardly anything where a queue leads to the record. May wait for the device.
-    pub fn last_record(&self) -> Result<Option<(LogOffset, usize)>, StoreError> {
-        let (log, end) = (&self.shared.log, self.end().0);
-        let file = end.saturating_sub(1) / log.segment_bytes * log.segment_bytes;
-        let queues = self.shared.queues.queues().into_iter();
-        let newest = queues.filter(|queue| queue.log_end().0 <= end).max_by_key(|queue| queue.log_end());
-        let led_to = match newest {
-            Some(queue) => queue.span_at(queue.max_offset().saturating_sub(1)).map_err(StoreError::from)?,
-            None => None,
-        };
-        let mut from = file;
-        if let Some(at) = led_to.map(|span| span.unit.at.0).filter(|at| (file..end).contains(at))
-            && let Some(segment) = log.segment_at(at)
-            && whole_at(&segment.record_bytes(at)?, at, false).is_some()
-        {
-            from = at;
+    /// Where the last record of at most `bytes_max` bytes lies, and how many it has; none if the last two files of the log have none. Reads these
+    /// at most, and hardly anything where a queue leads to the record. May wait for the device.
+    pub fn last_record(&self, bytes_max: usize) -> Result<Option<(LogOffset, usize)>, StoreError> {
+        let (segment_bytes, end) = (self.shared.log.segment_bytes, self.end().0);
+        let file = end.saturating_sub(1) / segment_bytes * segment_bytes;
+        let led_to = self.newest_of_queues(end).filter(|at| *at >= file);
+        let parts =
+            [led_to.map(|at| (at, end)), Some((file, end)), file.checked_sub(segment_bytes).map(|at| (at, file))];
+        for (from, to) in parts.into_iter().flatten() {
+            let mut last = None;
+            self.walk(from, to, &mut |at, record| {
+                if record.total_size() <= bytes_max {
+                    last = Some((at, record.total_size()));
+                }
+                true
+            })?;
+            if last.is_some() {
+                return Ok(last);
+            }
         }
-        let mut last = None;
-        self.walk(from, end, &mut |at, record| {
-            last = Some((at, record.total_size()));
-            true
-        })?;
-        Ok(last)
+        Ok(None)
     }
 
-    fn checked_record(&self, at: LogOffset, is_stored: bool) -> Result<RecordAt, StoreError> {
-        let Some(segment) = self.readable_segment(at) else { return Ok(RecordAt::Gone) };
+    /// Where the newest record lies to which a queue leads. A queue that cannot be read leads nowhere: the log says the same.
+    fn newest_of_queues(&self, end: u64) -> Option<u64> {
+        let queues = self.shared.queues.queues().into_iter();
+        let newest = queues.filter(|queue| queue.log_end().0 <= end).max_by_key(|queue| queue.log_end())?;
+        let at = newest.span_at(newest.max_offset().saturating_sub(1)).ok()??.unit.at.0;
+        let segment = self.shared.log.segment_at(at).filter(|_| at < end)?;
+        let bytes = segment.record_bytes(at).ok()?;
+        whole_at(&bytes, at, false).is_some().then_some(at)
+    }
+
+    fn checked_record(&self, at: LogOffset, end: u64, is_stored: bool) -> Result<RecordAt, StoreError> {
+        let Some(segment) = self.readable_segment(at, end) else { return Ok(RecordAt::Gone) };
         let bytes = segment.record_bytes(at.0)?;
         let Some(view) = whole_at(&bytes, at.0, false) else {
             if is_stored {
@@ -115,8 +136,8 @@ impl Store {
         Ok(RecordAt::Record(slice))
     }
 
-    /// The file of a place that may be read.
-    fn readable_segment(&self, at: LogOffset) -> Option<Arc<Segment>> {
-        if at.0 < self.confirmed().get() { self.shared.log.segment_at(at.0) } else { None }
+    /// The file of a place before `end`, up to which the log may be read.
+    fn readable_segment(&self, at: LogOffset, end: u64) -> Option<Arc<Segment>> {
+        if at.0 < end { self.shared.log.segment_at(at.0) } else { None }
     }
 }

@@ -33,14 +33,14 @@ pub(crate) fn message_by_id(
     record_at(&broker.store, offset)?.answer(broker, session, request, out, encode_record)
 }
 
-/// The record that begins at a log offset.
+/// The record that begins at a log offset. A replica that connects asks for the last one that it has, also if it could not acknowledge that.
 pub(crate) fn record_at(store: &Store, offset: i64) -> Result<Eventual<LogSlice>, Refusal> {
     let not_found =
         move || Refusal::new(ResponseCode::SystemError, format!("can not find message by the offset, {offset}"));
     let at = cold::log_offset(offset).ok_or_else(not_found)?;
-    match store.record_at(at) {
+    match store.written_record_at(at) {
         Ok(found) => found.map(Eventual::Now).ok_or_else(not_found),
-        Err(_) => Ok(Eventual::OnDisk(Box::new(move |store| cold::checked(store, at)?.ok_or_else(not_found)))),
+        Err(_) => Ok(Eventual::OnDisk(Box::new(move |store| cold::written(store, at)?.ok_or_else(not_found)))),
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use env::{Clock, Random};
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
+use protocol::record;
 use store::{AppendError, CopyError, LogCopy, NotWritable, Store, StoreError, TopicsUnknown};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -40,6 +41,8 @@ const GOOD_AFTER: Duration = Duration::from_secs(10);
 const ASK_EVERY_MIN: Duration = Duration::from_secs(1);
 /// A longer record is not compared with the master's: its answer has to fit into a frame.
 const COMPARED_BYTES_MAX: usize = 8 << 20;
+/// For so long the master has to be without our last record until the logs count as different.
+const MISSING_FOR: Duration = Duration::from_secs(3);
 
 /// Why a slave does not follow any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +91,15 @@ enum Failure {
     Apart(#[from] Apart),
     #[error("the end of the log here cannot be read: {0}")]
     Store(#[from] StoreError),
+    #[error(
+        "the master has no record at log offset {at}, where the last one here begins ({remark}); it is asked again"
+    )]
+    Missing { at: LogOffset, remark: String },
+    #[error(
+        "the record at log offset {at}, the last one here, is damaged ({why}): move the store of this broker away to copy the log anew; \
+         gantry store verify names all that is damaged"
+    )]
+    Damaged { at: LogOffset, why: String },
     #[error("the first record of the master's log is not whole: {bytes} bytes came")]
     FirstRecord { bytes: usize },
     #[error(
@@ -116,7 +128,7 @@ enum Happened {
     Has,
     Due,
     /// The master was asked again how its log lies.
-    Asked(Result<(), Apart>),
+    Asked(Result<Extent, AskError>),
 }
 
 impl Follower {
@@ -131,6 +143,7 @@ impl Follower {
         let mut stop = std::pin::pin!(stop);
         // A master that is away for hours is one line.
         let mut told: Option<String> = None;
+        let mut missing = Missing::default();
         loop {
             let master = masters.borrow_and_update().clone();
             let (mut folding, begun, before) = (Folding::default(), self.clock.elapsed(), self.store.end());
@@ -147,12 +160,12 @@ impl Follower {
             let is_good = has_heard && self.clock.elapsed().saturating_sub(begun) >= GOOD_AFTER;
             if self.store.end() > before || is_good {
                 back_off.succeeded();
-                told = None;
+                (told, missing) = (None, Missing::default());
             }
             let failure = match self.end_of(failure) {
                 Ok(end) => return end,
                 Err(Failure::OtherMaster) => continue,
-                Err(failure) => failure,
+                Err(failure) => missing.weigh(failure, self.clock.elapsed()),
             };
             let pause = back_off.next();
             let why = failure.to_string();
@@ -225,16 +238,16 @@ impl Follower {
 
         let has = self.store.end();
         let segment_bytes = self.store.options().segment_bytes;
-        // It has answered, unless it was not asked.
-        let is_live = has.0 > 0 || !self.options.from_last_file;
-        let mut follow = Follow::new(self.options, segment_bytes, self.clock.elapsed(), has, is_live);
+        // Unless it was not asked.
+        let has_answered = has.0 > 0 || !self.options.from_last_file;
+        let mut follow = Follow::new(self.options, segment_bytes, self.clock.elapsed(), has, has_answered);
         self.report(&mut socket, has).await?;
         self.status.begun();
-        self.status.connected(is_live);
+        self.status.connected(has_answered);
         info!(master, %has, "the master is followed");
         let mut buffer = vec![0; READ_BYTES];
         let mut asked_at = has;
-        let mut asking = pin!(self.ask_later(asked_at));
+        let mut asking = pin!(self.ask_later());
         loop {
             if folding.is_idle()
                 && let Some(block) = follow.take_block(self.clock.elapsed(), std::mem::take(&mut folding.buffer))
@@ -254,7 +267,7 @@ impl Follower {
                     Happened::Folded
                 }
                 () = mark.reached(follow.reported().0.saturating_add(1)) => Happened::Has,
-                apart = asking.as_mut() => Happened::Asked(apart),
+                extent = asking.as_mut() => Happened::Asked(extent),
                 () = sleep(left) => Happened::Due,
             };
             let now = self.clock.elapsed();
@@ -265,17 +278,21 @@ impl Follower {
                 }
                 Happened::Folded | Happened::Has => follow.step(now, Event::Has(LogOffset(mark.get())))?,
                 Happened::Due => follow.step(now, Event::Due)?,
-                Happened::Asked(apart) => {
-                    // Where bytes have come since, the master has more of them.
-                    if follow.next() == asked_at && !follow.is_full() {
-                        apart?;
+                Happened::Asked(extent) => {
+                    follow.asked(extent.is_ok());
+                    // Where bytes have come since, the master has more of them. Whether it is there the stream itself shows, while that is read.
+                    if let Ok(extent) = extent
+                        && follow.next() == asked_at
+                        && !follow.is_full()
+                    {
+                        extent.continues(asked_at)?;
                     }
                     asked_at = follow.next();
-                    asking.set(self.ask_later(asked_at));
-                    None
+                    asking.set(self.ask_later());
+                    follow.step(now, Event::Due)?
                 }
             };
-            *has_heard |= follow.is_live();
+            *has_heard |= follow.has_heard();
             self.status.connected(follow.is_live());
             if let Some(report) = report {
                 self.report(&mut socket, report).await?;
@@ -321,13 +338,17 @@ impl Follower {
         }
         let store = Arc::clone(&self.store);
         let reading = tokio::task::spawn_blocking(move || last_record(&store));
-        let Some((at, own)) = reading.await.map_err(|_| Failure::Bug)?? else { return Ok(()) };
-        if at < extent.min || own.len() > COMPARED_BYTES_MAX {
+        let compared = reading.await.map_err(|_| Failure::Bug)??.filter(|(at, _)| *at >= extent.min);
+        let Some((at, own)) = compared else {
+            warn!(%end, "no record here can be compared with the master's: it is not known whether the logs agree");
             return Ok(());
-        }
+        };
         match self.asking.record(at).await {
             Ok(record) if *record == *own => Ok(()),
-            Ok(_) => Err(Apart::Differs { at }.into()),
+            Ok(_) => match record::scan(&own, true) {
+                Ok(_) => Err(Apart::Differs { at }.into()),
+                Err(corrupt) => Err(Failure::Damaged { at, why: corrupt.to_string() }),
+            },
             Err(AskError::Refused { code, remark, .. }) if code == ResponseCode::SystemError as i32 => {
                 Err(Apart::NoRecord { at, remark }.into())
             }
@@ -335,15 +356,11 @@ impl Follower {
         }
     }
 
-    /// Asks the master after a while whether it still has what follows `next`. One of Apache says nothing of it when files go before they
-    /// were copied: only heartbeats come then.
-    async fn ask_later(&self, next: LogOffset) -> Result<(), Apart> {
+    /// Asks the master after a while how its log lies: whether it still has what comes next. One of Apache says nothing of it when files go
+    /// before they were copied: only heartbeats come then.
+    async fn ask_later(&self) -> Result<Extent, AskError> {
         sleep(self.options.heartbeat.saturating_mul(2).max(ASK_EVERY_MIN)).await;
-        match self.asking.extent().await {
-            Ok(extent) => extent.continues(next),
-            // The stream itself shows whether the master is there.
-            Err(_) => Ok(()),
-        }
+        self.asking.extent().await
     }
 
     async fn report(&self, socket: &mut TcpStream, has: LogOffset) -> Result<(), Failure> {
@@ -369,9 +386,27 @@ async fn another(masters: &mut watch::Receiver<Option<Arc<str>>>, current: Optio
     }
 }
 
-/// The last record of a log. May wait for the device.
+/// A master that does not answer with our last record may do so a moment later.
+#[derive(Default)]
+struct Missing(Option<(LogOffset, Duration)>);
+
+impl Missing {
+    /// Takes a failure as it is, but for a record that was not missing before: what an operator is told to do about that is not undone.
+    fn weigh(&mut self, failure: Failure, now: Duration) -> Failure {
+        let Failure::Apart(Apart::NoRecord { at, remark }) = failure else { return failure };
+        match self.0.filter(|(known, _)| *known == at) {
+            Some((_, since)) if now.saturating_sub(since) >= MISSING_FOR => Apart::NoRecord { at, remark }.into(),
+            since => {
+                self.0 = since.or(Some((at, now)));
+                Failure::Missing { at, remark }
+            }
+        }
+    }
+}
+
+/// The last record of a log that can be compared with another one. May wait for the device.
 fn last_record(store: &Store) -> Result<Option<(LogOffset, Vec<u8>)>, StoreError> {
-    let Some((at, bytes)) = store.last_record()? else { return Ok(None) };
+    let Some((at, bytes)) = store.last_record(COMPARED_BYTES_MAX)? else { return Ok(None) };
     Ok(store.raw_bytes(at, bytes)?.map(|slice| (at, slice.as_ref().to_vec())))
 }
 

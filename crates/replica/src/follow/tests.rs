@@ -83,13 +83,26 @@ fn a_master_is_there_from_its_first_frame_on_and_until_it_misses_two_heartbeats(
     follow.step(seconds(60), Event::Due).unwrap();
     assert!(follow.is_full() && follow.is_live());
 
-    // The first heartbeat may take its time behind an answer.
-    let mut answered = Follow::new(FollowOptions::default(), FILE, seconds(0), LogOffset(245), true);
-    assert!(answered.is_live());
-    answered.step(seconds(12), Event::Due).unwrap();
-    assert!(answered.is_live());
-    answered.step(seconds(13), Event::Due).unwrap();
-    assert!(!answered.is_live());
+    // While it is not, only its answers say something.
+    follow.asked(false);
+    follow.step(seconds(61), Event::Due).unwrap();
+    assert!(!follow.is_live());
+    follow.asked(true);
+    follow.step(seconds(62), Event::Due).unwrap();
+    assert!(follow.is_live());
+}
+
+#[test]
+fn an_answer_stands_for_the_first_heartbeat_only() {
+    let mut follow = Follow::new(FollowOptions::default(), FILE, seconds(0), LogOffset(245), true);
+    assert!(follow.is_live() && !follow.has_heard());
+    assert_eq!(follow.step(seconds(5), Event::Due), Ok(Some(LogOffset(245))));
+    assert!(follow.is_live());
+    assert_eq!(follow.due(), seconds(6));
+    follow.step(seconds(6), Event::Heard(&frame(245, &[])[..11])).unwrap();
+    assert!(!follow.is_live() && !follow.has_heard(), "this is no frame yet");
+    follow.step(seconds(7), Event::Heard(&frame(245, &[])[11..])).unwrap();
+    assert!(follow.is_live() && follow.has_heard());
 }
 
 #[test]

@@ -488,7 +488,7 @@ fn the_last_record_is_found_by_its_queue_and_without_queues() {
     let (of_main, of_copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (main, _) = open_copy(of_main.path());
     let (store, _) = open_copy(of_copy.path());
-    assert_eq!(main.last_record().unwrap(), None);
+    assert_eq!(main.last_record(usize::MAX).unwrap(), None);
     let is_record = |store: &Store, (at, bytes): (LogOffset, usize)| {
         let raw = store.raw_bytes(at, bytes).unwrap().unwrap();
         let Ok(record::Scanned::Record(view)) = record::scan(raw.as_ref(), true) else { panic!("no record at {at}") };
@@ -498,19 +498,25 @@ fn the_last_record_is_found_by_its_queue_and_without_queues() {
     while main.end().0 < SEGMENT + 5000 {
         fill(&main, number..number + 1);
         number += 1;
-        let (at, bytes) = main.last_record().unwrap().unwrap();
+        let (at, bytes) = main.last_record(usize::MAX).unwrap().unwrap();
         assert_eq!(at.0 + bytes as u64, main.end().0);
         is_record(&main, (at, bytes));
     }
-    let last = main.last_record().unwrap();
+    let last = main.last_record(usize::MAX).unwrap();
     for topic in main.topics() {
         main.delete_topic(&topic);
     }
-    assert_eq!(main.last_record().unwrap(), last);
+    assert_eq!(main.last_record(usize::MAX).unwrap(), last);
+    // One that is too long for whoever asks is passed over.
+    let (_, bytes) = last.unwrap();
+    let shorter = main.last_record(bytes - 1).unwrap().unwrap();
+    assert!(shorter.1 < bytes && shorter.0 < last.unwrap().0);
+    is_record(&main, shorter);
+    assert_eq!(main.last_record(10).unwrap(), None);
     // Behind the last record of a file is its blank end.
     feed_to(&main, &store, &mut copy_into(&store), &[5000], SEGMENT);
     assert_eq!(store.end().0, SEGMENT);
-    let (at, bytes) = store.last_record().unwrap().unwrap();
+    let (at, bytes) = store.last_record(usize::MAX).unwrap().unwrap();
     assert!(at.0 + (bytes as u64) < SEGMENT);
     is_record(&store, (at, bytes));
 }

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use protocol::LogOffset;
-use store::{FlushMode, ReadStatus, Stage, StoreOptions};
+use store::{FlushMode, ReadStatus, RecordAt, Stage, StoreOptions};
 
 use crate::support::*;
 
@@ -21,6 +21,10 @@ fn with_replicas_what_enough_of_them_have_is_shown_and_nothing_else() {
     let queue = store.existing_queue(TOPIC, 0).unwrap();
     assert!(store.flushed().wait_until(third.end.0, deadline()));
     assert_eq!((store.confirmed().get(), store.visible_end(&queue)), (first.end.0, 1));
+    // A replica that has it, and asks whether we do, is told.
+    assert!(store.record_at(third.at).unwrap().is_none());
+    assert!(store.written_record_at(third.at).unwrap().is_some());
+    assert!(matches!(store.written_record_at_cold(third.at), Ok(RecordAt::Record(_))));
 
     let mut waits = [second.end, third.end].map(|end| Box::pin(store.mark(Stage::Replicated).reached(end.0)));
     let mut are_woken = || waits.each_mut().map(|wait| wait.as_mut().poll(&mut Context::from_waker(Waker::noop())));
