@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use protocol::body::DataVersion;
 use protocol::names;
 use replica::asking::{self, AskError, AskMaster};
 use replica::follow::{FollowEnd, FollowOptions, Follower};
@@ -23,12 +24,35 @@ use crate::tasks::Stop;
 /// Topics of records that the master does not have any more, and is not asked about again.
 const GONE_MAX: usize = 100_000;
 
+/// How long it is believed that the master does not have them: it may make one of them anew.
+const GONE_FOR: Duration = Duration::from_secs(10);
+
+/// Topics that the master did not have when it told them last.
+#[derive(Default)]
+struct Gone {
+    topics: HashSet<String>,
+    /// The version of the topics here.
+    version: DataVersion,
+    since: Duration,
+}
+
+impl Gone {
+    /// Without what was found out before the topics here changed, or too long ago.
+    fn of(&mut self, broker: &Broker) -> &mut HashSet<String> {
+        let (version, now) = (broker.topics.version(), broker.clock.elapsed());
+        if version != self.version || now.saturating_sub(self.since) >= GONE_FOR {
+            *self = Gone { topics: HashSet::new(), version, since: now };
+        }
+        &mut self.topics
+    }
+}
+
 /// Follows the master until it is told to stop, or the store has to begin anew.
 pub(crate) async fn follow(broker: Arc<Broker>, mut stop: Stop) {
     let settings = broker.settings.load_full();
     let (deriving, runtime, asking_stop) = (Arc::clone(&broker), Handle::current(), stop.clone());
     let (of_extent, of_record) = (Arc::clone(&broker), Arc::clone(&broker));
-    let gone = Mutex::new(HashSet::new());
+    let gone = Mutex::new(Gone::default());
     let follower = Follower {
         store: Arc::clone(&broker.store),
         clock: broker.clock.clone(),
@@ -87,13 +111,13 @@ async fn use_news(broker: &Broker) -> Infallible {
 fn batch_topics(
     broker: &Arc<Broker>,
     runtime: &Handle,
-    gone: &Mutex<HashSet<String>>,
+    gone: &Mutex<Gone>,
     stop: &Stop,
     new: &[&str],
 ) -> Result<HashSet<String>, TopicsUnknown> {
-    let is_unknown = |topic: &str| {
-        broker.topics.get(topic).is_none() && !names::is_system_topic(topic) && !gone.lock().contains(topic)
-    };
+    let is_gone = |topic: &str| gone.lock().of(broker).contains(topic);
+    let is_unknown =
+        |topic: &str| broker.topics.get(topic).is_none() && !names::is_system_topic(topic) && !is_gone(topic);
     let ordinary = || new.iter().copied().filter(|topic| !names::is_lmq(topic));
     if ordinary().any(is_unknown) {
         let mut stop = stop.clone();
@@ -107,6 +131,7 @@ fn batch_topics(
         runtime.block_on(asking)?;
         let left: Vec<String> = ordinary().filter(|topic| is_unknown(topic)).map(str::to_owned).collect();
         let mut gone = gone.lock();
+        let gone = gone.of(broker);
         if gone.len() + left.len() > GONE_MAX {
             gone.clear();
         }
@@ -119,5 +144,5 @@ fn batch_topics(
 async fn ask_topics(broker: &Arc<Broker>) -> Result<(), MasterError> {
     let address = broker.following.master().ok_or(MasterError::Unknown)?;
     check_log(broker, &address).await?;
-    tables::topics(broker).await
+    tables::topics(broker, &address).await
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use net::{CallError, Client, Response};
 use protocol::body::{
-    ConsumerOffsets, DataVersion, DelayOffsets, KvTable, MessageRequestModes, SubscriptionGroupConfig,
-    SubscriptionGroupTable, TimerMetrics, TopicConfig, TopicConfigTable, TopicQueueMappingDetail,
+    ConsumerOffsets, DataVersion, DelayOffsets, MessageRequestModes, SubscriptionGroupConfig, SubscriptionGroupTable,
+    TimerMetrics, TopicConfig, TopicConfigTable, TopicQueueMappingDetail,
 };
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, JsonError};
@@ -51,6 +51,9 @@ pub(crate) enum MasterError {
     /// Its tables are those of another log than the one here.
     #[error(transparent)]
     Apart(#[from] Apart),
+    /// The answer is that of a master which is not followed any more.
+    #[error("the master has changed, or is away, since it was asked")]
+    Another,
     /// There is nobody to ask.
     #[error("the address of the master is not known")]
     Unknown,
@@ -186,12 +189,6 @@ impl Master<'_> {
             request: request::GET_TIMER_CHECK_POINT,
             why: format!("it has {} bytes, not {TIMER_MARKS_BYTES}", answer.body.len()),
         })
-    }
-
-    /// Where the log ends, as 28 says; none if it does not.
-    pub(super) async fn log_end(&self) -> Result<Option<u64>, MasterError> {
-        let table: KvTable = self.table(request::GET_BROKER_RUNTIME_INFO).await?;
-        Ok(table.table.get("commitLogMaxOffset").and_then(|text| text.trim().parse().ok()))
     }
 
     async fn table<T: DeserializeOwned>(&self, code: i32) -> Result<T, MasterError> {

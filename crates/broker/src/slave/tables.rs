@@ -12,7 +12,7 @@ use std::time::Duration;
 use protocol::body::{ConsumerOffsets, DelayOffsets, TopicConfig, TopicConfigTable};
 use protocol::names;
 
-use super::check::check_log;
+use super::check::{check_log, check_master};
 use super::master::{Master, MasterError};
 use crate::blocking::beside;
 use crate::broker::Broker;
@@ -31,7 +31,7 @@ const TABLES_EVERY: u64 = 10;
 /// Keeps the tables as the master has them.
 pub(crate) async fn keep_tables(broker: Arc<Broker>, mut stop: Stop) {
     let mut known = Known::default();
-    let mut looks = Looks::default();
+    let mut looks = Looks { has_marks: broker.timers.is_some(), ..Looks::default() };
     let mut has_complained = false;
     while !stop.is_asked() {
         tokio::select! {
@@ -52,7 +52,8 @@ pub(crate) async fn keep_tables(broker: Arc<Broker>, mut stop: Stop) {
             continue;
         }
         let round = async {
-            check_log(&broker, &address).await?;
+            let extent = check_log(&broker, &address).await?;
+            broker.following.note_master_end(Some(extent.max.0));
             if due.tables {
                 take_all(&broker, &address, &mut known).await?;
             }
@@ -96,6 +97,8 @@ struct Due {
 #[derive(Debug, Default)]
 struct Looks {
     taken: u64,
+    /// Timer messages are taken in here.
+    has_marks: bool,
     /// After a failure so many are left out.
     left_out: u64,
     /// After the next failure.
@@ -108,16 +111,15 @@ impl Looks {
             self.left_out -= 1;
             return Due::default();
         }
-        let due =
-            Due { tables: self.taken.is_multiple_of(TABLES_EVERY), marks: self.taken.is_multiple_of(MARKS_EVERY) };
+        let marks = self.has_marks && self.taken.is_multiple_of(MARKS_EVERY);
+        let due = Due { tables: self.taken.is_multiple_of(TABLES_EVERY), marks };
         self.taken = self.taken.wrapping_add(1);
         due
     }
 
-    /// Asks for all tables at the next look.
+    /// Asks for all tables at the next look that is not left out.
     fn start_over(&mut self) {
         self.taken = self.taken.next_multiple_of(TABLES_EVERY);
-        self.left_out = 0;
     }
 
     /// Asks for all tables again, after a pause that grows to the usual one.
@@ -155,12 +157,16 @@ struct Known {
 /// In Apache's order.
 async fn take_all(broker: &Arc<Broker>, address: &str, known: &mut Known) -> Result<(), MasterError> {
     let master = Master { client: &broker.registry.client, address };
-    topics(broker).await?;
+    topics(broker, address).await?;
     let offsets = master.offsets().await?;
+    check_master(broker, address)?;
     let before = std::mem::take(&mut known.offsets);
     known.offsets = beside(broker, move |broker| take_offsets(broker, before, offsets)).await;
-    take_delays(broker, &mut known.delays, &master.delays().await?);
+    let delays = master.delays().await?;
+    check_master(broker, address)?;
+    take_delays(broker, &mut known.delays, &delays);
     if let Some(groups) = master.groups(broker.groups.version()).await? {
+        check_master(broker, address)?;
         let (all, forbidden) = (groups.subscription_group_table, groups.forbidden_table);
         beside(broker, move |broker| broker.groups.replace(all, &forbidden, groups.data_version)).await;
     }
@@ -168,14 +174,15 @@ async fn take_all(broker: &Arc<Broker>, address: &str, known: &mut Known) -> Res
     if let Some(modes) = unless_refused(master.modes().await)?
         && broker.pops.modes.table() != modes
     {
+        check_master(broker, address)?;
         broker.pops.modes.replace(modes);
     }
     if let Some(timers) = &broker.timers
         && let Some(counts) = unless_refused(master.timer_counts().await)?
     {
+        check_master(broker, address)?;
         timers.take_counts(&counts);
     }
-    broker.following.note_master_end(master.log_end().await?);
     Ok(())
 }
 
@@ -193,6 +200,7 @@ async fn take_marks(broker: &Arc<Broker>, address: &str) -> Result<(), MasterErr
     let Some(timers) = broker.timers.clone() else { return Ok(()) };
     let master = Master { client: &broker.registry.client, address };
     let Some(marks) = unless_refused(master.timer_marks().await)? else { return Ok(()) };
+    check_master(broker, address)?;
     let taken = beside(broker, move |broker| timers.follow(&broker.store, &marks, broker.clock.now().0)).await;
     if let Err(error) = taken {
         tracing::error!(%error, "the check-point of timer messages is not taken over from the master");
@@ -200,14 +208,14 @@ async fn take_marks(broker: &Arc<Broker>, address: &str) -> Result<(), MasterErr
     Ok(())
 }
 
-/// Takes over the topics, if they are others than here.
-pub(super) async fn topics(broker: &Arc<Broker>) -> Result<(), MasterError> {
+/// Takes over the topics of a master whose log was looked at, if they are others than here.
+pub(super) async fn topics(broker: &Arc<Broker>, address: &str) -> Result<(), MasterError> {
     let _taking = broker.following.topics.lock().await;
-    let address = broker.following.master().ok_or(MasterError::Unknown)?;
-    let master = Master { client: &broker.registry.client, address: &address };
+    let master = Master { client: &broker.registry.client, address };
     let Some(table) = master.topics(broker.topics.version(), broker.topics.mapping_version()).await? else {
         return Ok(());
     };
+    check_master(broker, address)?;
     beside(broker, move |broker| take_topics(broker, table)).await;
     Ok(())
 }
@@ -329,10 +337,16 @@ mod tests {
         }
         assert_eq!(asked, [0, 1, 3, 7, 15, 25]);
 
-        let mut looks = Looks::default();
+        let mut looks = Looks { has_marks: true, ..Looks::default() };
         let dues: Vec<Due> = (0..=10).map(|_| looks.take()).collect();
         let at = |is_due: fn(&Due) -> bool| (0..dues.len()).filter(|look| is_due(&dues[*look])).collect::<Vec<_>>();
         assert_eq!((at(|due| due.tables), at(|due| due.marks)), (vec![0, 10], vec![0, 3, 6, 9]));
+
+        // A connection that comes and goes does not make up for failures.
+        let mut looks = Looks { pause: 3, ..Looks::default() };
+        looks.failed();
+        looks.start_over();
+        assert_eq!((0..4).map(|_| looks.take().tables).collect::<Vec<_>>(), [false, false, false, true]);
     }
 
     #[tokio::test]

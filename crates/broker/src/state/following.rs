@@ -26,6 +26,8 @@ pub(crate) struct Following {
     log: watch::Sender<Option<Arc<str>>>,
     /// `haMasterAddress` says it, and name servers do not.
     is_fixed: bool,
+    /// There are name servers, which say where the main port is.
+    is_registered: bool,
     /// The master's main port. Guards itself only.
     main: Mutex<Option<Arc<str>>>,
     /// Another master that was named: used when the log does not come from this one any more. Guards itself only.
@@ -45,6 +47,7 @@ impl Following {
         let fixed = settings.ha_master_address.as_deref().map(Arc::from);
         Following {
             is_fixed: fixed.is_some(),
+            is_registered: !settings.namesrv_addr.is_empty(),
             log: watch::Sender::new(fixed),
             main: Mutex::default(),
             news: Mutex::default(),
@@ -100,10 +103,13 @@ impl Following {
         self.log.subscribe()
     }
 
-    /// The master's main port. With a fixed address and without a name server it is the port before that of the log, where a master has it
-    /// that sets no `haListenPort`.
+    /// The master's main port. With a fixed address and without a name server (`namesrvAddr`) it is the port before that of the log, where a master
+    /// has it that sets no `haListenPort`.
     pub(crate) fn master(&self) -> Option<Arc<str>> {
         let known = self.main.lock().clone();
+        if self.is_registered {
+            return known;
+        }
         known.or_else(|| {
             let log = self.log.borrow();
             let (host, port) = log.as_deref()?.rsplit_once(':')?;
@@ -192,6 +198,8 @@ mod tests {
         assert_eq!(fixed.master().as_deref(), Some("f:1000"));
         fixed.learnt("m:10911", Some("m:10912"));
         assert_eq!((fixed.master().as_deref(), fixed.log.borrow().as_deref()), (Some("m:10911"), Some("f:1001")));
+        let asking = following(&[("haMasterAddress", "f:1001"), ("namesrvAddr", "n:9876")]);
+        assert_eq!(asking.master(), None, "no guess, where somebody knows");
     }
 
     #[test]
@@ -201,7 +209,7 @@ mod tests {
         learnt.learnt("m:10911", Some("m:10912"));
         assert!(learnt.looks_for_master(), "it may be another one by now");
         let fixed = following(&[("haMasterAddress", "f:1001")]);
-        assert!(fixed.looks_for_master(), "its main port is a guess");
+        assert!(fixed.looks_for_master(), "its main port is not known");
         fixed.learnt("m:10911", Some("m:10912"));
         assert!(!fixed.looks_for_master());
     }
