@@ -271,6 +271,7 @@ impl Offsets {
 #[cfg(test)]
 mod tests {
     use env::{Clock, TimeMs};
+    use store::{Store, StoreEnv, StoreOptions};
 
     use super::*;
 
@@ -383,6 +384,27 @@ mod tests {
         let offsets = Offsets::new(Clock::real());
         assert_eq!(tells(&offsets, ONE, 107), None);
         assert!(commits(&offsets, ONE, 107));
+    }
+
+    #[test]
+    fn starts_know_ends_that_are_kept_until_one_has_watched_for_long_enough() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || Store::open(StoreOptions::at(dir.path()), StoreEnv::real()).unwrap().0;
+        let ends = Topics::from([("T".into(), vec![Some(5), None]), ("U".into(), vec![])]);
+        for (waits, before) in [(WATCHED / 2, None), (WATCHED, Some(&ends))] {
+            let store = open();
+            assert_eq!(kept(store.journal()).as_ref(), before);
+            let (clock, hand) = Clock::manual(TimeMs(1_800_000_000_000));
+            let offsets = Arc::new(Offsets::new(clock));
+            offsets.watch(ends.clone(), true);
+            keep(&offsets, store.journal());
+            hand.advance(waits);
+            offsets.end_watch(store.journal());
+            store.close().unwrap();
+        }
+        let store = open();
+        assert_eq!(kept(store.journal()), None);
+        store.close().unwrap();
     }
 
     #[test]
