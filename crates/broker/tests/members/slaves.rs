@@ -3,10 +3,12 @@
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use env::Clock;
-use net::{Burst, Connection, Listener, ListenerOptions, Outgoing, Service};
+use net::{Burst, Client, ClientOptions, Connection, Listener, ListenerOptions, Outgoing, Service};
 use parking_lot::Mutex;
 use protocol::body::{
     HaRuntimeInfo, KvTable, LogicQueueMappingItem, RegisterBrokerBody, TopicConfig, TopicConfigAndQueueMapping,
@@ -19,7 +21,7 @@ use protocol::sys_flag::pull as bits;
 use replica::feed::{Allowed, FeedPort, PortOptions};
 use replica::lag::Slaves;
 use tempfile::TempDir;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -135,8 +137,79 @@ async fn slave_by(names: &Arc<Places>) -> Running {
         ("brokerId", "1"),
         ("slaveReadEnable", "true"),
         ("registerNameServerPeriod", "60000"),
+        // Its log is asked about every half minute.
+        ("haSendHeartbeatInterval", "15000"),
     ];
     start(Setup { name_servers: vec![names.listen()], more, ..Setup::default() }).await
+}
+
+/// Stands before a master's main port: it passes requests on, and may answer something else, or later.
+struct Front {
+    master: String,
+    client: Client,
+    /// Says that the log has nothing.
+    is_empty: AtomicBool,
+    /// Questions about the log (28).
+    asked: AtomicUsize,
+    /// Keeps answers with topics (21) while it is true.
+    holds: watch::Sender<bool>,
+    /// How many it has kept.
+    held: AtomicUsize,
+}
+
+impl Front {
+    fn of(master: &Running) -> (Arc<Front>, String) {
+        let front = Arc::new(Front {
+            master: master.address.clone(),
+            client: Client::new(ClientOptions::default()),
+            is_empty: AtomicBool::new(false),
+            asked: AtomicUsize::new(0),
+            holds: watch::Sender::new(false),
+            held: AtomicUsize::new(0),
+        });
+        let options = ListenerOptions { tls: None, ..ListenerOptions::default() };
+        let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), options, Arc::clone(&front)).unwrap();
+        let address = listener.local_addr().to_string();
+        tokio::spawn(listener.run(std::future::pending()));
+        (front, address)
+    }
+}
+
+impl Service for Front {
+    type Session = ();
+    type Work = ();
+
+    fn open(&self, _: &Connection<()>) {}
+
+    async fn serve(&self, _: &mut (), burst: &mut Burst<'_>, out: &mut Outgoing) {
+        while let Some(asked) = burst.next() {
+            let (code, sent) = (asked.header.code, Bytes::copy_from_slice(asked.body));
+            let mut answer = self.client.call(&self.master, code, &asked.header.fields, sent, DEADLINE).await.unwrap();
+            if code == request::GET_BROKER_RUNTIME_INFO {
+                self.asked.fetch_add(1, Ordering::Relaxed);
+                if self.is_empty.load(Ordering::Relaxed) {
+                    let mut told: KvTable = fastjson::from_slice(&answer.body).unwrap();
+                    let ends = ["commitLogMinOffset", "commitLogMaxOffset"].map(|end| (end.to_owned(), "0".to_owned()));
+                    told.table.extend(ends);
+                    answer.body = json(&told);
+                }
+            }
+            if code == request::GET_ALL_TOPIC_CONFIG && *self.holds.borrow() {
+                self.held.fetch_add(1, Ordering::Relaxed);
+                self.holds.subscribe().wait_for(|holds| !holds).await.unwrap();
+            }
+            let code = ResponseCode::from_i32(answer.code).unwrap();
+            out.reply(asked.reply_to(), code, answer.remark.as_deref(), &answer.fields, &answer.body);
+        }
+    }
+
+    async fn resume(&self, _: &mut (), (): (), _: &mut Outgoing) {}
+
+    fn close(&self, (): ()) {}
+}
+
+async fn has_topic(running: &Running, topic: &'static str) -> bool {
+    running.call(request::GET_TOPIC_CONFIG, &GetTopicConfig { topic, lo: None }, "").await.code == 0
 }
 
 async fn until_it_follows(slave: &Running, master: &Running) {
@@ -307,11 +380,12 @@ async fn a_slave_asks_where_its_master_is_as_soon_as_it_has_lost_one() {
     let slave = slave_by(&names).await;
     until_equal(&first, &slave).await;
     until_it_follows(&slave, &first).await;
+    let before = names.registrations();
     names.tell(&second, &second_log);
-    let lost = Instant::now();
     first_log.close().await;
     until_it_follows(&slave, &second).await;
-    assert!(lost.elapsed() < Duration::from_secs(30), "not with the next full registration: {:?}", lost.elapsed());
+    let told = names.told.lock().clone();
+    assert!(told[before..].iter().all(|topics| *topics < told[0]), "not with the next full registration: {told:?}");
     slave.stop().await;
     second_log.close().await;
     second.stop().await;
@@ -472,9 +546,79 @@ async fn clients_that_have_come_further_than_a_slave_that_is_promoted_skip_nothi
     let read_on = promoted.call(request::PULL_MESSAGE, &from("T", 0, 5), "").await;
     assert_eq!(read_on.code, 0);
 
-    // It is a master like others from the next start on.
-    let left = promoted.stop().await;
-    let master = start_on(Setup::default(), left).await;
-    assert_eq!(master.call(request::PULL_MESSAGE, &from("T", 0, 8), "").await.code, 0);
+    // They may come behind another start, also of one that was killed.
+    let killed = promoted.image();
+    let stopped = promoted.stop().await;
+    for left in [killed, stopped] {
+        let again = start_on(Setup::default(), left).await;
+        let told = again.call(request::PULL_MESSAGE, &from("T", 0, 8), "").await;
+        assert_eq!((told.code, told.fields.get("nextBeginOffset")), (21, Some("0")));
+        assert_eq!(again.call(request::PULL_MESSAGE, &from("T", 0, 5), "").await.code, 0);
+        again.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slave_keeps_its_tables_while_its_master_says_to_have_nothing_on_a_connection_that_stays() {
+    let (master, log) = master().await;
+    make_topic(&master, "T").await;
+    make_group(&master, "G", 1).await;
+    master.put("T", 0, "", "one").await;
+    let (front, main) = Front::of(&master);
+    let names = Arc::new(Places::default());
+    *names.master.lock() = Some((main, log.address.to_string()));
+    let slave = slave_by(&names).await;
+    until_equal(&master, &slave).await;
+    until("the slave follows", || async { figure(&slave, "masterConnected").await.as_deref() == Some("true") }).await;
+    until("a topic is here", || has_topic(&slave, "T")).await;
+    front.is_empty.store(true, Ordering::Relaxed);
+    // The round before that is over when it is asked again.
+    let before = front.asked.load(Ordering::Relaxed);
+    support::until("the slave asks again", || front.asked.load(Ordering::Relaxed) > before).await;
+    make_topic(&master, "U").await;
+    assert_eq!(commit(&master, 0, 1).await.0, 0);
+    let before = front.asked.load(Ordering::Relaxed);
+    support::until("tables were to be taken", || front.asked.load(Ordering::Relaxed) >= before + 3).await;
+    assert!(!has_topic(&slave, "U").await);
+    assert!(committed(&slave, 0).await.is_err());
+    front.is_empty.store(false, Ordering::Relaxed);
+    until("tables come again", || has_topic(&slave, "U")).await;
+    slave.stop().await;
+    log.close().await;
     master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_a_master_that_is_not_followed_any_more_is_not_taken() {
+    let (first, first_log) = master().await;
+    make_topic(&first, "T").await;
+    first.put("T", 0, "", "one").await;
+    let second = start_on(Setup::default(), first.image()).await;
+    let second_log = Log::at((Ipv4Addr::LOCALHOST, 0).into(), &second).unwrap();
+    let (front, main) = Front::of(&first);
+    let names = Arc::new(Places::default());
+    *names.master.lock() = Some((main, first_log.address.to_string()));
+    let slave = slave_by(&names).await;
+    until_equal(&first, &slave).await;
+    until("the slave follows", || async { figure(&slave, "masterConnected").await.as_deref() == Some("true") }).await;
+    names.tell(&second, &second_log);
+    // With this topic the slave registers, and hears of the other one.
+    let before = names.registrations();
+    make_topic(&first, "V").await;
+    until("the slave has registered the topic", || async { names.registrations() > before }).await;
+    front.holds.send_replace(true);
+    make_topic(&first, "U").await;
+    support::until("topics are told", || front.held.load(Ordering::Relaxed) > 0).await;
+    first_log.close().await;
+    until_it_follows(&slave, &second).await;
+    front.holds.send_replace(false);
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < deadline {
+        assert!(!has_topic(&slave, "U").await);
+        sleep(Duration::from_millis(5)).await;
+    }
+    slave.stop().await;
+    second_log.close().await;
+    second.stop().await;
+    first.stop().await;
 }
