@@ -104,10 +104,10 @@ impl RecallOrder<'_> {
         let mut local = LocalSends::new(broker);
         self.run(broker, caller.peer(), ReplyTo::NOBODY, local.sends())?;
         let SendOutcome { code, remark, uniq_key, .. } = local.outcome(0).await?;
-        match code {
-            ResponseCode::Success => Ok(uniq_key.unwrap_or_default()),
-            late => Err(Refusal::new(late, remark.unwrap_or_default())),
+        if code != ResponseCode::Success {
+            return Err(Refusal::new(code, remark.unwrap_or_default()));
         }
+        Ok(uniq_key.unwrap_or_default())
     }
 
     /// Adds the recall to a batch, whose receipt answers it. `born_host`: the producer.
