@@ -14,6 +14,7 @@ use super::batch_queues::create;
 use super::in_process::{caller, message, put};
 use super::light::listed;
 use super::support::{DEADLINE, Device, Message, Running, Setup, batch_of, from, properties, start, to, waiting};
+use super::timers::until_waiting;
 
 async fn refused(running: &Running, order: SendOrder<'_>) -> (ResponseCode, String) {
     let refusal = order.call(&running.broker, &mut caller()).await.unwrap_err();
@@ -209,6 +210,8 @@ async fn a_message_that_is_taken_back_does_not_come() {
     let unknown = RecallOrder { handle: "no handle", ..recall };
     let refused = unknown.call(&running.broker, &mut caller()).await.unwrap_err();
     assert_eq!((refused.code, &*refused.remark), (ResponseCode::IllegalOperation, "recall handle is invalid"));
+    // Taken in behind their time, they would wait for a clock that goes on.
+    until_waiting(&running, 2).await;
     hand.advance(Duration::from_secs(120));
     assert_eq!(bodies(running.wait_for("T", 0, 1).await), ["left"]);
     running.stop().await;
