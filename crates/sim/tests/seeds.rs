@@ -30,7 +30,7 @@ const FOUND_SOMETHING_IN_RARE_COPIES: [u64; 3] = [1_790_000_000_361, 1_790_000_0
 
 /// The same, of stores by other plans, with the options that play them.
 const FOUND_SOMETHING_BY_PLANS: [(&str, Plan, &[u64]); 6] = [
-    ("--retention", RETENTION, &[190, 1235, 50629]),
+    ("--retention", RETENTION, &[190, 1235, 50629, 1_800_000_001_215]),
     ("--fail", FAILING, &[1196, 1276, 1_790_000_001_066]),
     ("--rare", Plan { twist: RARE, ..STORES }, &[18, 50001]),
     ("--retention --fail", BOTH, &[141]),

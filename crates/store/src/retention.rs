@@ -58,6 +58,14 @@ struct Told {
     is_unsynced: bool,
 }
 
+/// A file of the log that was removed, until the device knows of it. A loss of power may bring it
+/// back until then.
+struct Removed {
+    path: PathBuf,
+    /// Where the log begins since.
+    end: u64,
+}
+
 impl Told {
     fn unmeasured(&mut self, folders: Vec<Unmeasured>) {
         let before = std::mem::take(&mut self.unmeasured);
@@ -89,8 +97,8 @@ pub(crate) fn run(shared: &Shared) {
 }
 
 /// One look at the devices and at the oldest files. Says whether the log stays longer than it may be because of what is in it. `removed`: the last
-/// file that went, until the device knows of it.
-fn look(shared: &Shared, told: &mut Told, removed: &mut Option<PathBuf>) -> bool {
+/// file that went, if its queues and its part of the key index are still to follow.
+fn look(shared: &Shared, told: &mut Told, removed: &mut Option<Removed>) -> bool {
     let (options, mut retention) = (&shared.options, shared.retention.lock().clone());
     let mut unmeasured = Vec::new();
     let mut places = StoreFullness::of(options, &*shared.disk, &mut unmeasured);
@@ -107,7 +115,7 @@ fn look(shared: &Shared, told: &mut Told, removed: &mut Option<PathBuf>) -> bool
         if shared.is_stopping() {
             break;
         }
-        let turn = if is_removal_safe(shared, told, removed) {
+        let turn = if follow(shared, told, removed) {
             remove_oldest(shared, &retention, &places, is_asked, told, removed)
         } else {
             RetentionTurn::Stays
@@ -147,27 +155,34 @@ fn look(shared: &Shared, told: &mut Told, removed: &mut Option<PathBuf>) -> bool
     is_held
 }
 
-/// Whether the device knows that the last file is gone, so that the next one may go.
-fn is_removal_safe(shared: &Shared, told: &mut Told, removed: &mut Option<PathBuf>) -> bool {
-    let Some(path) = removed.as_deref() else { return true };
-    let synced = shared.options.log_dirs.sync_removal(&*shared.disk, path);
+/// Lets queues and key index follow the last file that went, and says whether they have, so that
+/// the next file may go.
+///
+/// First the device has to know that the file is gone. If a loss of power brought it back, and not
+/// what belongs to it, the log would begin with messages that no queue has. And of several folders
+/// a neighbour could stay away, which leaves a gap in the log.
+fn follow(shared: &Shared, told: &mut Told, removed: &mut Option<Removed>) -> bool {
+    let Some(Removed { path, end }) = removed else { return true };
+    let synced = path.parent().map_or(Ok(()), |dir| shared.disk.sync_dir(dir));
     let is_news = synced.is_err() && !told.is_unsynced;
     told.is_unsynced = synced.is_err();
-    match synced {
-        Ok(()) => {
-            *removed = None;
-            true
+    if let Err(error) = synced {
+        if is_news {
+            warn!(
+                path = %path.display(), %error,
+                "it is not sure that a file of the log which was removed stays away: until it is, no other one goes, and queues and key index keep what leads into it"
+            );
         }
-        Err(error) => {
-            if is_news {
-                warn!(
-                    path = %path.display(), %error,
-                    "it is not sure that a file of the log which was removed stays away: no other one goes until it is"
-                );
-            }
-            false
-        }
+        return false;
     }
+    if let Err(error) = shared.queues.trim_below(LogOffset(*end)) {
+        warn!(%error, "cannot trim the consume queues");
+    }
+    if let Some(index) = &shared.index {
+        index.trim_below(*end);
+    }
+    *removed = None;
+    true
 }
 
 fn remove_oldest(
@@ -176,7 +191,7 @@ fn remove_oldest(
     places: &StoreFullness<'_>,
     is_asked: bool,
     told: &mut Told,
-    removed: &mut Option<PathBuf>,
+    removed: &mut Option<Removed>,
 ) -> RetentionTurn {
     let segments = shared.log.segments();
     let Some(oldest) = segments.first() else { return RetentionTurn::Stays };
@@ -202,15 +217,10 @@ fn remove_oldest(
         warn!(path = %oldest.path().display(), %error, "cannot remove a file of the log");
         return RetentionTurn::Stays;
     }
-    *removed = Some(oldest.path().to_owned());
+    *removed = Some(Removed { path: oldest.path().to_owned(), end: oldest.end() });
     shared.log.forget_oldest();
-    if let Err(error) = shared.queues.trim_below(LogOffset(oldest.end())) {
-        warn!(%error, "cannot trim the consume queues");
-    }
-    if let Some(index) = &shared.index {
-        index.trim_below(oldest.end());
-    }
     info!(path = %oldest.path().display(), ?why, "removed a file of the log");
+    follow(shared, told, removed);
     RetentionTurn::Removed
 }
 

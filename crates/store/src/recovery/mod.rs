@@ -203,8 +203,13 @@ pub(crate) fn recover(
     let mut written_again = if before.has_failed_sync { write_log_again(files, before)? } else { 0 };
     let mut queues_from = vouched;
     let on_device = noted.map_or(from, |mark| mark.flushed.max(vouched));
+    if min > 0 {
+        // Files that retention removed just before the process ended may be there again after a
+        // loss of power. What leads into them goes when the device knows that they are gone.
+        options.log_dirs.sync(&**disk)?;
+    }
     // What is gone from the log is gone from the queues first, so that a queue may begin anew behind it.
-    queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
+    queues.trim_below(protocol::LogOffset(min))?;
     let mut is_told = may_begin_later(files, from, before, found.was_abnormal)?;
     if is_told {
         before.unfinished.begin(before, found.was_abnormal, options, &**disk)?;
@@ -276,7 +281,7 @@ pub(crate) fn recover(
             counted(cut_units, "unit")
         ));
     }
-    queues.trim_below(protocol::LogOffset(files.segments[0].base()))?;
+    queues.trim_below(protocol::LogOffset(min))?;
     if before.has_failed_sync {
         written_again += queues.write_again(protocol::LogOffset(queues_from))?;
     }

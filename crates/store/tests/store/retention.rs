@@ -1,5 +1,6 @@
 //! Old files go: by age, by hour, by need; and not while they are needed.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -254,6 +255,74 @@ fn a_queue_whose_file_cannot_be_removed_keeps_no_other_from_following_and_no_gap
     assert_eq!(found.findings, Vec::<String>::new());
     drop(store);
     assert!(!stuck.exists());
+}
+
+/// Files of queues have fewer messages than those of the log.
+fn small_queues(root: &Path) -> StoreOptions {
+    StoreOptions { queue_file_bytes: 20 * 20, ..options(root) }
+}
+
+/// A store whose first file of the log is removed, though the device does not know that, and what
+/// was in that file.
+fn with_a_file_that_may_come_back() -> (Kept, Vec<u8>) {
+    let kept = kept_of(|_| {}, |options| options.queue_file_bytes = 20 * 20);
+    let last = || queue_file(kept.dir.path(), TOPIC, 0, 14 * 400);
+    eventually("units in files", || last().exists());
+    let first = segment_path(kept.dir.path(), 0);
+    let contents = std::fs::read(&first).unwrap();
+    kept.disk.set(CANNOT_SYNC_LOG_DIR, true);
+    kept.advance(4 * HOUR);
+    eventually("the file is removed", || !first.exists());
+    let looks = || kept.disk.count(&[Call::Space], &Files::All);
+    let before = looks();
+    eventually("further looks", || looks() > before + 10);
+    (kept, contents)
+}
+
+#[test]
+fn what_leads_into_a_removed_file_stays_until_a_loss_of_power_cannot_bring_the_file_back() {
+    let (kept, contents) = with_a_file_that_may_come_back();
+    let (root, queue) = (kept.dir.path(), kept.store.queue(TOPIC, 0).unwrap());
+    assert_eq!(kept.store.min_offset().0, SEGMENT, "no other file goes meanwhile");
+    let (_, found) = read(&kept.store, TOPIC, 0, 0, &limits(10));
+    assert_eq!(found.first().map(|slice| slice.at().0), Some(SEGMENT), "consumers go on behind it");
+    assert_eq!(read_all(&kept.store, TOPIC, 0).last().unwrap().0, 299);
+    // The power goes.
+    let image = image(root);
+    std::fs::write(segment_path(image.path(), 0), &contents).unwrap();
+    let (store, _) = open_as(&small_queues(image.path()));
+    let numbers: Vec<u64> = read_all(&store, TOPIC, 0).into_iter().map(|(number, _)| number).collect();
+    assert!(numbers.iter().copied().eq(0..300), "{numbers:?}");
+    drop(store);
+    // Or it does not, and the device knows.
+    kept.disk.set(CANNOT_SYNC_LOG_DIR, false);
+    let old_end = kept.old_files() * SEGMENT;
+    eventually("the rest goes", || kept.store.min_offset().0 == old_end);
+    eventually("the queue follows", || queue.unit_at(queue.min_offset()).unwrap().unwrap().at.0 == old_end);
+    eventually("the queue's first file is gone", || !queue_file(root, TOPIC, 0, 0).exists());
+}
+
+#[test]
+fn a_start_lets_queues_follow_the_log_when_the_device_knows_where_it_begins() {
+    let (kept, contents) = with_a_file_that_may_come_back();
+    // The process is killed, and the next start does not get far.
+    let killed = image(kept.dir.path());
+    kept.disk.forget_notes();
+    let env = StoreEnv { disk: Arc::clone(&kept.disk) as Arc<dyn Disk>, ..StoreEnv::real() };
+    Store::open(small_queues(killed.path()), env).unwrap_err();
+    assert!(kept.disk.refused(&[Call::SyncDir], &Files::In(killed.path().join("commitlog"))) > 0);
+    assert!(queue_file(killed.path(), TOPIC, 0, 0).exists());
+    // The power goes.
+    let lost = image(killed.path());
+    std::fs::write(segment_path(lost.path(), 0), &contents).unwrap();
+    let (store, _) = open_as(&small_queues(lost.path()));
+    assert_eq!(read_all(&store, TOPIC, 0)[0].0, 0);
+    drop(store);
+    // Or it does not.
+    let (store, _) = open_as(&small_queues(killed.path()));
+    let queue = store.queue(TOPIC, 0).unwrap();
+    assert_eq!(queue.unit_at(queue.min_offset()).unwrap().unwrap().at.0, SEGMENT);
+    assert!(!queue_file(killed.path(), TOPIC, 0, 0).exists());
 }
 
 #[test]
