@@ -26,7 +26,7 @@ pub(super) struct Ageing {
     is_asked: bool,
     /// What has gone until now, or may have, ends here at most.
     pub may_be_gone: u64,
-    /// The log began here once. After a loss of power files may be there again, and what was in them is not in the queues.
+    /// The log began here once. After a loss of power files may be there again, with all that was in them.
     pub gone: u64,
 }
 
@@ -203,7 +203,7 @@ impl Run<'_> {
                 let (from, to) = (queue.min_offset(), queue.max_offset());
                 let first = self.messages.values().find(|message| {
                     (TOPICS[message.topic], message.queue) == (topic, id)
-                        && message.end > self.ageing.gone
+                        && message.end > min
                         && message.end <= store.confirmed().get()
                         && message.generation == self.deleted[message.topic].generation
                 });

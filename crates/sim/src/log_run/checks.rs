@@ -45,7 +45,8 @@ impl Run<'_> {
         }
         let end = store.end().0;
         let found = self.read(store);
-        self.ageing.gone = self.ageing.gone.max(store.min_offset().0);
+        let min = store.min_offset().0;
+        self.ageing.gone = self.ageing.gone.max(min);
         self.check_lower_end(store);
         if self.plan.ages {
             self.check_lower_ends(store, 1);
@@ -55,7 +56,7 @@ impl Run<'_> {
             if found.contains(id) || message.generation < deleted.generation {
                 continue;
             }
-            if message.end <= self.ageing.gone {
+            if message.end <= min {
                 continue;
             }
             let is_promised = self.is_promised(message, before);
@@ -67,11 +68,7 @@ impl Run<'_> {
                 );
             }
         }
-        // Retention removes files of the log, and a loss of power may bring them back: old messages are there again, or some of them.
-        let (gone, deleted) = (self.ageing.gone, self.deleted);
-        let may_come_back =
-            |message: &Message| message.end <= gone && message.generation >= deleted[message.topic].certain;
-        self.messages.retain(|id, message| found.contains(id) || may_come_back(message));
+        self.messages.retain(|id, _| found.contains(id));
         for deleted in &mut self.deleted {
             deleted.position = 0;
         }
@@ -92,7 +89,7 @@ impl Run<'_> {
         if self.plan.ages {
             self.check_lower_ends(store, if self.plan.fails { usize::MAX } else { LEFT_MAX });
         }
-        let (min, confirmed) = (store.min_offset().0.max(self.ageing.gone), store.confirmed().get());
+        let (min, confirmed) = (store.min_offset().0, store.confirmed().get());
         let found = self.read(store);
         let missing = self.messages.iter().find(|(id, message)| {
             message.generation == self.deleted[message.topic].generation
