@@ -358,12 +358,14 @@ impl Log {
     /// Whatever lies behind `end` is no unit.
     pub fn cut(&mut self, end: u64) -> Result<(), StoreError> {
         self.window.1.clear();
-        while let Some(last) = self.files.pop_if(|last| last.base > end) {
+        // First the file: one that stays on disk stays part of the log, and goes the next time.
+        while let Some(last) = self.files.last().filter(|last| last.base > end) {
             self.disk.remove(&last.path).map_err(|source| StoreError::Disk {
                 doing: "remove",
                 path: last.path.clone(),
                 source,
             })?;
+            self.files.pop();
         }
         if let Some(last) = self.files.last() {
             let cut = last.file.set_len(end - last.base).and_then(|()| last.file.set_len(self.file_bytes));
@@ -376,13 +378,16 @@ impl Log {
     /// Removes the files that end at or before `needed`, but the last.
     pub fn remove_below(&mut self, needed: u64) -> Result<usize, StoreError> {
         let mut removed = 0;
-        while self.files.len() > 1 && self.files.first().is_some_and(|first| first.base + self.file_bytes <= needed) {
-            let first = self.files.remove(0);
+        // First the file: if one stayed on disk and the next one went, no start would take the gap.
+        while let [first, _, ..] = &self.files[..]
+            && first.base + self.file_bytes <= needed
+        {
             self.disk.remove(&first.path).map_err(|source| StoreError::Disk {
                 doing: "remove",
                 path: first.path.clone(),
                 source,
             })?;
+            self.files.remove(0);
             removed += 1;
         }
         Ok(removed)

@@ -1,4 +1,5 @@
 use disk::RealDisk;
+use disk::faults::{Budget, Call, Fault, FaultDisk, Files, How};
 
 use super::*;
 use protocol::record::{self, RecordDraft, Scanned};
@@ -22,7 +23,16 @@ fn try_open(
     state: LogState,
     is_whole: &dyn Fn(&TimerUnit) -> bool,
 ) -> Result<TimerFiles, StoreError> {
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    try_open_on(Arc::new(RealDisk), dir, precision_ms, state, is_whole)
+}
+
+fn try_open_on(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    precision_ms: i64,
+    state: LogState,
+    is_whole: &dyn Fn(&TimerUnit) -> bool,
+) -> Result<TimerFiles, StoreError> {
     let options =
         TimerOptions { root: dir.to_owned(), log_file_bytes: 4096, precision_ms, slots_ahead: TIMER_SLOTS_AHEAD };
     TimerFiles::open(&disk, &options, state, is_whole)
@@ -139,6 +149,48 @@ fn the_oldest_message_that_waits_is_known_and_older_files_go() {
     assert_eq!(std::fs::read_dir(dir.path().join("timerlog")).unwrap().count(), 2);
     files.note(9000, 200);
     assert_eq!(files.needed_from().unwrap(), None);
+}
+
+#[test]
+fn an_old_file_that_cannot_be_removed_goes_before_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultDisk::default();
+    let mut files = try_open_on(Arc::new(disk.clone()), dir.path(), 1000, SURE, &|_| true).unwrap();
+    let units: Vec<TimerUnit> = (0..300).map(|n| unit(1000 + n as i64 / 100 * 1000, n * 10)).collect();
+    files.append(&units, 0).unwrap();
+    let cannot_remove = Fault::new(&[Call::Remove], Files::Under("timerlog"), How::Breaks);
+    disk.set(cannot_remove.clone(), true);
+    files.note(2000, 300);
+    files.needed_from().unwrap_err();
+    disk.set(cannot_remove, false);
+    files.note(3000, 300);
+    assert_eq!(files.needed_from().unwrap(), Some(LogOffset(2000)));
+    assert_eq!(std::fs::read_dir(dir.path().join("timerlog")).unwrap().count(), 2);
+    drop(files);
+    let mut files = open(dir.path(), SURE);
+    assert_eq!(offsets(&mut files, 3000, 4000).len(), 100);
+}
+
+#[test]
+fn a_file_of_units_that_failed_goes_before_others_take_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultDisk::default();
+    let mut files = try_open_on(Arc::new(disk.clone()), dir.path(), 1000, SURE, &|_| true).unwrap();
+    let units = |numbers: std::ops::Range<u64>| numbers.map(|n| unit(5000, n * 10)).collect::<Vec<_>>();
+    files.append(&units(0..70), 0).unwrap();
+    // Those of the first file are all in; of the second one, the wheel does not lead to them.
+    let wheel = Fault::new(&[Call::Write], Files::Is(dir.path().join("timerwheel")), How::Breaks);
+    disk.set(wheel.after(Budget::Calls(1)), true);
+    let cannot_remove = Fault::new(&[Call::Remove], Files::Under("timerlog"), How::Breaks);
+    disk.set(cannot_remove.clone(), true);
+    files.append(&units(70..110), 0).unwrap_err();
+    files.append(&units(70..110), 0).unwrap_err();
+    disk.lift(&[Call::Write], &Files::Is(dir.path().join("timerwheel")));
+    disk.set(cannot_remove, false);
+    files.append(&units(70..80), 0).unwrap();
+    drop(files);
+    let mut files = open(dir.path(), CRASHED);
+    assert!(offsets(&mut files, 0, 6000).into_iter().eq((0..80).rev().map(|n| n * 10)));
 }
 
 #[test]
