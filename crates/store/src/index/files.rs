@@ -77,8 +77,7 @@ impl KeyIndex {
             .map(|entry| entry.name)
             .collect();
         names.sort_unstable();
-        let mut files: Vec<Arc<IndexFile>> = Vec::new();
-        let mut is_broken = false;
+        let (mut files, mut unusable): (Vec<Arc<IndexFile>>, Vec<PathBuf>) = Default::default();
         let progress = Progress::load(journal);
         let is_sure = |file: &IndexFile| {
             file.is_full() || !log.was_abnormal && progress.is_some_and(|progress| progress.last == place_in(file))
@@ -88,7 +87,7 @@ impl KeyIndex {
             let opened = IndexFile::open(&**disk, path.clone(), shape)?;
             let kept = match opened {
                 // The index has no gaps: what follows one that cannot be used is built again, too.
-                Some(_) if is_broken => None,
+                Some(_) if !unusable.is_empty() => None,
                 Some(file) if file.header().end_offset >= log.end as i64 && !file.header().is_empty() => None,
                 Some(file) if !is_sure(&file) && !file.mend()? => None,
                 other => other,
@@ -96,11 +95,20 @@ impl KeyIndex {
             match kept {
                 Some(file) => files.push(Arc::new(file)),
                 None => {
-                    is_broken = true;
-                    disk.remove(&path).map_err(failed("clean"))?;
                     findings.push(format!("{} cannot be used and is built again from the log", path.display()));
+                    unusable.push(path);
                 }
             }
+        }
+        // The newest first: a start that is interrupted leaves no gap that the next one would take
+        // for a whole index.
+        for path in unusable.iter().rev() {
+            disk.remove(path).map_err(failed("clean"))?;
+        }
+        if !unusable.is_empty() {
+            // They must not come back: the log may have lost its end, and other records lie there
+            // soon.
+            disk.sync_dir(&options.dir).map_err(failed("sync"))?;
         }
         let index = KeyIndex {
             dir: options.dir.clone(),

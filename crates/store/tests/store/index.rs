@@ -10,7 +10,7 @@ use protocol::properties::{self, name};
 use protocol::record::{self, INNER_BASE_PLACE};
 use protocol::{sys_flag, tags};
 use store::look::{KnownTables, Look};
-use store::{IndexOptions, KeyKind, KeyQuery, MessageKeys, RecordBatch, Store, StoreOptions, TagsCode};
+use store::{IndexOptions, KeyKind, KeyQuery, MessageKeys, RecordBatch, Store, StoreEnv, StoreOptions, TagsCode};
 
 use crate::support::{
     Budget, Call, Fault, Files, How, TOPIC, append_batch, encode, eventually, fault_disk, open_as, open_on, options,
@@ -285,6 +285,60 @@ fn an_index_that_was_deleted_or_is_damaged_is_built_again() {
         }
     }
     assert_eq!(find(&open(dir.path(), 1000), "k"), ["2", "1", "0"]);
+}
+
+#[test]
+fn a_start_that_ends_while_it_removes_damaged_files_of_the_index_leaves_no_gap() {
+    for removed in 0..3 {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(dir.path(), 10);
+        for number in 0..40 {
+            send(&store, NOW, &number.to_string(), &format!("KEYS\u{1}k{number}\u{2}"));
+        }
+        store.close().unwrap();
+        drop(store);
+        let mut files: Vec<_> =
+            std::fs::read_dir(dir.path().join("index")).unwrap().map(|file| file.unwrap().path()).collect();
+        files.sort_unstable();
+        assert!(files.len() >= 4);
+        std::fs::write(&files[1], b"cut").unwrap();
+        let disk = fault_disk();
+        let cannot_remove = Fault::new(&[Call::Remove], Files::Under("index"), How::Breaks);
+        disk.set(cannot_remove.after(Budget::Calls(removed)), true);
+        let index = IndexOptions { slots: 7, entries: 10, ..IndexOptions::at(dir.path().join("index")) };
+        let env = StoreEnv { disk, ..StoreEnv::real() };
+        Store::open(StoreOptions { index: Some(index), ..options(dir.path()) }, env).unwrap_err();
+        let store = open(dir.path(), 10);
+        for number in 0..40 {
+            assert_eq!(find(&store, &format!("k{number}")), [number.to_string()], "{removed} files were removed");
+        }
+        store.close().unwrap();
+    }
+}
+
+#[test]
+fn what_leads_beyond_the_end_of_the_log_is_gone_for_good_before_the_log_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path(), 10);
+    for number in 0..40 {
+        send(&store, NOW, &number.to_string(), &format!("KEYS\u{1}k{number}\u{2}"));
+    }
+    let half = store.existing_queue(TOPIC, 0).unwrap().unit_at(20).unwrap().unwrap().at;
+    store.cut_on_reopen(half).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let disk = fault_disk();
+    let index = IndexOptions { slots: 7, entries: 10, ..IndexOptions::at(dir.path().join("index")) };
+    let (store, _) = open_on(&disk, StoreOptions { index: Some(index), ..options(dir.path()) });
+    let folder = dir.path().join("index");
+    let calls = disk.paths(&[Call::Remove, Call::SyncDir]);
+    let removed = calls.iter().rposition(|path| path.parent() == Some(&folder)).expect("files were removed");
+    assert!(calls[removed..].contains(&folder), "{calls:?}");
+    send(&store, NOW, "new", "KEYS\u{1}new\u{2}");
+    assert_eq!(find(&store, "new"), ["new"]);
+    assert_eq!(find(&store, "k19"), ["19"]);
+    assert_eq!(find(&store, "k20"), [""; 0]);
+    store.close().unwrap();
 }
 
 #[test]
