@@ -2,9 +2,10 @@
 //!
 //! The log keeps the messages of a deleted topic until their file goes, and a start after a crash builds queues from the log.
 //! What lies below a topic's mark belongs to a life that is over: it must not come back, let alone under the offsets of a new
-//! life of the same name. A mark is dropped when nothing lies below it any more.
+//! life of the same name. A mark is dropped when nothing lies below it any more,
+//! and the files of the topic's queues are gone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use journal::{Journal, JournalLook, TableId};
 
@@ -48,11 +49,18 @@ impl Deleted {
         self.0.iter().map(|(topic, end)| (topic.as_str(), *end))
     }
 
-    /// Drops the marks of what the log has no more.
-    pub fn forget_below(&self, journal: &Journal, min: u64) {
+    /// Drops the marks of what the log has no more, but for those of topics in `kept`. Says whether
+    /// that was all of them.
+    pub fn forget_below(&self, journal: &Journal, min: u64, kept: &HashSet<String>) -> bool {
+        let mut is_all = true;
         for (topic, _) in self.iter().filter(|(_, mark)| *mark <= min) {
-            journal.delete(TABLE, topic.as_bytes());
+            if kept.contains(topic) {
+                is_all = false;
+            } else {
+                journal.delete(TABLE, topic.as_bytes());
+            }
         }
+        is_all
     }
 
     /// Brings the marks to what the log has, from `min` to `end`. A log that lost its end will have new messages above it, which

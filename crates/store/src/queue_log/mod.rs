@@ -31,6 +31,7 @@ mod unit;
 mod unsynced;
 mod writing;
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -233,6 +234,13 @@ impl QueueLogs {
     /// Up to which position the device has to have the journal so that all files of deleted topics may go; none if there are none.
     pub fn deleted_up_to(&self) -> Option<u64> {
         self.shared.deleted.lock().iter().map(|deleted| deleted.position).max()
+    }
+
+    /// The topics that are deleted and whose files are still there.
+    pub fn still_to_remove(&self) -> HashSet<String> {
+        // Not while files are being removed: a topic whose files stay comes back into the list.
+        let _files = self.shared.maintenance.lock();
+        self.shared.deleted.lock().iter().map(|topic| topic.name.clone()).collect()
     }
 
     /// Removes the files of deleted topics, of those that may go.

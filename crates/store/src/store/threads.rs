@@ -173,7 +173,8 @@ impl Store {
         }
         let forgotten = self.forget_deletions(min);
         match &forgotten {
-            Ok(()) => *trimmed_to = min,
+            Ok(true) => *trimmed_to = min,
+            Ok(false) => {}
             Err(_) if *has_failed => {}
             Err(error) => warn!(%error, "where deleted topics ended is kept for longer than it is needed"),
         }
@@ -181,17 +182,18 @@ impl Store {
     }
 
     /// Drops the marks of deleted topics that the log, from `min` on, has nothing of any more. As long as a loss of power may bring a file back that
-    /// retention has removed, its messages need theirs.
-    fn forget_deletions(&self, min: u64) -> Result<(), StoreError> {
+    /// retention has removed, its messages need theirs. So do files of queues that are still to go: the next start would take them for the topic's.
+    /// Says whether none is left.
+    fn forget_deletions(&self, min: u64) -> Result<bool, StoreError> {
         if Deleted::recall(&self.journal).iter().all(|(_, mark)| mark > min) {
-            return Ok(());
+            return Ok(true);
         }
-        let Shared { options, disk, log, .. } = &*self.shared;
+        let Shared { options, disk, log, queues, .. } = &*self.shared;
         options.log_dirs.sync(&**disk)?;
+        let kept = queues.still_to_remove();
         // As they are now: a topic may have been deleted again, and is not while nothing can be appended.
         let _held = log.hold();
-        Deleted::recall(&self.journal).forget_below(&self.journal, min);
-        Ok(())
+        Ok(Deleted::recall(&self.journal).forget_below(&self.journal, min, &kept))
     }
 
     /// Brings the key index to the device.

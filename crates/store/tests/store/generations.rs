@@ -229,6 +229,55 @@ fn the_mark_of_a_deleted_topic_goes_with_the_last_of_its_messages() {
     store.close().unwrap();
 }
 
+#[test]
+fn a_deleted_topic_whose_files_cannot_be_removed_stays_deleted_when_its_messages_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = fault_disk();
+    disk.set(used(10), true);
+    let retention = Retention { delete_when: vec![], ..Retention::default() };
+    let options = StoreOptions { retention, clean_interval: Duration::from_millis(5), ..options(dir.path()) };
+    let (store, _) = open_on(&disk, options);
+    append_run(&store, 0..100);
+    append_at(&store, 1_700_000_000_000, "payments", 0, b"x");
+    eventually("units in files", || queue_file(dir.path(), TOPIC, 0, 0).exists());
+    let stuck = Fault::new(&[Call::RemoveTree], Files::Under(TOPIC), How::Breaks);
+    disk.set(stuck.clone(), true);
+    store.delete_topic(TOPIC);
+    store.delete_topic("payments");
+    let mut now = 1_700_000_000_000;
+    let mut append_more = || {
+        now += 1;
+        append_at(&store, now, "other", 0, &[0; 1000]);
+    };
+    (0..200).for_each(|_| append_more());
+    eventually("a try to remove its files", || disk.refused(&[Call::RemoveTree], &Files::Under(TOPIC)) > 0);
+    // Files go by force from here on.
+    disk.set(used(88), true);
+    let tail = store.end().0 / SEGMENT * SEGMENT;
+    eventually("its messages are gone", || store.min_offset().0 == tail);
+    disk.set(used(10), true);
+    let marks = || {
+        let mut count = 0;
+        store.journal().load(journal::TableId(251), |_, _| count += 1);
+        count
+    };
+    eventually("the mark of the other topic is dropped", || {
+        append_more();
+        marks() < 2
+    });
+    assert_eq!(marks(), 1);
+    let image = image(dir.path());
+    let (killed, _) = open(image.path());
+    assert!(killed.existing_queue(TOPIC, 0).is_none(), "{:?}", killed.existing_queue(TOPIC, 0));
+    drop(killed);
+    disk.set(stuck, false);
+    eventually("its files are gone, and the mark", || {
+        append_more();
+        !queue_file(dir.path(), TOPIC, 0, 0).exists() && marks() == 0
+    });
+    store.close().unwrap();
+}
+
 /// A loss of power took the deletion of a topic back, and the log ends before the records of its new life, though the device has them.
 #[test]
 fn records_beyond_the_log_s_end_do_not_speak_for_a_newer_life() {
