@@ -166,6 +166,7 @@ mod tests {
     use store::{RecordBatch, StoreEnv, StoreOptions, TagsCode};
 
     use super::*;
+    use crate::write::send_properties;
 
     #[test]
     fn each_load_knows_how_often_a_producer_was_asked() {
@@ -199,6 +200,54 @@ mod tests {
             assert_eq!(open, [3]);
             assert_eq!(row(), asked);
         }
+        store.close().unwrap();
+    }
+
+    #[test]
+    fn of_the_copies_that_apache_has_stored_the_last_one_is_open_unless_it_is_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Clock::manual(TimeMs(1_000)).0;
+        let env = StoreEnv { clock: clock.clone(), random: Random::seeded(1), ..StoreEnv::real() };
+        let options = StoreOptions { segment_bytes: 1 << 20, ..StoreOptions::at(dir.path()) };
+        let store = Store::open(options, env).unwrap().0;
+        let host = "127.0.0.1:10911".parse().unwrap();
+        let append = |topic: &str, body: &[u8], properties: &[u8]| {
+            let draft = RecordDraft { body, properties, ..RecordDraft::plain(topic, host) };
+            let mut batch = RecordBatch::new();
+            batch.push(&store.queue(topic, 0).unwrap(), TagsCode::Code(0), |out| {
+                draft.encode(out).unwrap();
+            });
+            store.append(&mut batch, TimeMs(1_000)).unwrap();
+        };
+        // Offsets 0 to 9. Of "twice" its producer has stored two.
+        let halves = [
+            ("asked", 0),
+            ("ended", 0),
+            ("late", 0),
+            ("twice", 0),
+            ("twice", 0),
+            ("asked", 1),
+            ("ended", 1),
+            ("late", 1),
+            ("twice", 1),
+            ("asked", 2),
+        ];
+        for (id, checks) in halves {
+            let mut properties = Vec::new();
+            send_properties::put(&mut properties, name::UNIQ_KEY, id);
+            if checks > 0 {
+                send_properties::put(&mut properties, name::TRANSACTION_CHECK_TIMES, &checks.to_string());
+            }
+            append(names::TRANS_HALF_TOPIC, b"x", &properties);
+        }
+        // The answer to a question ends the copy; an end that comes by itself names what the producer has sent.
+        append(names::TRANS_OP_HALF_TOPIC, b"2,6,", b"");
+
+        let (topics, offsets) = (Topics::load(&store, clock.clone()), Offsets::new(clock));
+        let transactions = Transactions::new(&store, &topics);
+        transactions.load(&store, &offsets, 6_000, HOUR_MS, 1_000).unwrap();
+        let open: Vec<(u64, u32)> = transactions.ledger.lock().open().map(|open| (open.offset, open.checks)).collect();
+        assert_eq!(open, [(3, 0), (7, 1), (8, 1), (9, 2)]);
         store.close().unwrap();
     }
 

@@ -1,5 +1,6 @@
 //! What a start has to know of half messages: read from the half queue and the queue of ends, from where the group has committed.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
@@ -12,6 +13,7 @@ use store::{ConsumeQueue, RecordAt, Store, StoreError, Unit};
 
 use super::ledger::Ledger;
 use super::{GROUP, Waits, ended_offsets, first_wait_ms};
+use crate::hashing::{self, Hashing};
 use crate::state::offsets::Offsets;
 use crate::state::topics::Topic;
 
@@ -73,6 +75,7 @@ pub(super) fn load(
         ledger.note_end(offset, highest);
     })?;
 
+    let mut copied = Copied { open: HashMap::new(), hashing: hashing::new() };
     // By log offset, to tell a commit that lost its end; and where the last record of ours begins, which is no later than such a commit.
     let mut open = HashSet::new();
     let mut last = op_queue
@@ -83,23 +86,33 @@ pub(super) fn load(
     for_each_unit(store, half_queue, half_from, |offset, unit| {
         last = last.max(Some(unit.at));
         let mut taken = None;
-        if unit.is_message() && !ended.has(offset) {
+        let mut replaced = None;
+        let is_ended = ended.has(offset);
+        if unit.is_message() {
             let is_read = with_record(store, unit.at, |view| {
-                // Apache stores a half message again when it has asked about it, and ends the one that the producer knows.
+                replaced = copied.replaced(store, &view);
+                if is_ended {
+                    return;
+                }
+                // While its producer may not be asked yet, Apache stores a half message again, and ends the one that the producer knows.
                 let original =
                     view.property(name::TRAN_PREPARED_QUEUE_OFFSET).and_then(|text| text.parse::<u64>().ok());
                 if !original.is_some_and(|original| ended.has(original)) {
-                    let by_apache = view.property(name::TRANSACTION_CHECK_TIMES).and_then(|text| text.parse().ok());
-                    let checks = asked.get(&offset).copied().or(by_apache).unwrap_or(0);
+                    copied.note(&view, offset, unit.at);
+                    let checks = asked.get(&offset).copied().unwrap_or_else(|| checks_by_apache(&view));
                     let wait_ms = first_wait_ms(&view, timeout_ms, kept_ms);
                     // The log's times never go back: after the clock stood ahead, they are ahead of it.
                     taken = Some((checks, view.store_timestamp().min(now).saturating_add(wait_ms)));
                 }
             });
-            if !is_read {
+            if !is_read && !is_ended {
                 // Open until it can be looked at.
                 taken = Some((0, i64::MIN));
             }
+        }
+        if let Some(half) = replaced {
+            ledger.forget(half.offset);
+            open.remove(&half.at.0);
         }
         match taken {
             Some((checks, due)) => {
@@ -117,6 +130,48 @@ pub(super) fn load(
         tracing::info!(open = ledger.len(), "half messages wait for their producers");
     }
     Ok((ledger, lost_end))
+}
+
+/// How often Apache had asked about a half message when it stored this copy of it; 0 if it is none.
+fn checks_by_apache(view: &RecordView<'_>) -> u32 {
+    view.property(name::TRANSACTION_CHECK_TIMES).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// An open half message that a copy may follow.
+struct Half {
+    offset: u64,
+    at: LogOffset,
+    checks: u32,
+}
+
+/// Open half messages of which a copy may come, by the hash of the id that their producer gave them.
+///
+/// When Apache asks about a half message it stores a copy, counts the question in it, and is done with the one before: the copy alone is
+/// ended or asked about from then on. How far it is done stands in the offset of its group, which is old after a crash and on a slave that has
+/// become a master. Asked about all of them, a producer would commit its message as often.
+struct Copied {
+    open: HashMap<u64, Half>,
+    hashing: Hashing,
+}
+
+impl Copied {
+    /// Keeps in mind that this one is open.
+    fn note(&mut self, view: &RecordView<'_>, offset: u64, at: LogOffset) {
+        if let Some(id) = view.property(name::UNIQ_KEY) {
+            self.open.insert(self.hashing.hash_one(id), Half { offset, at, checks: checks_by_apache(view) });
+        }
+    }
+
+    /// The one in whose place Apache has put this copy.
+    fn replaced(&mut self, store: &Arc<Store>, view: &RecordView<'_>) -> Option<Half> {
+        let before = checks_by_apache(view).checked_sub(1)?;
+        let id = view.property(name::UNIQ_KEY)?;
+        let hash = self.hashing.hash_one(id);
+        let half = self.open.get(&hash).filter(|half| half.checks == before)?;
+        let mut is_same = false;
+        with_record(store, half.at, |half| is_same = half.property(name::UNIQ_KEY) == Some(id));
+        if is_same { self.open.remove(&hash) } else { None }
+    }
 }
 
 /// A crash can cut the log between a committed message and its end. Both are one group, so the message is then the last record of the log,

@@ -22,20 +22,32 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
-/** Half messages that are open when a broker stops, real Apache ones and Gantry in turn: the next one asks about them and ends each once. */
+/**
+ * Half messages that are open when a broker stops, real Apache ones and Gantry in turn: the next one asks about them and ends each once.
+ *
+ * When Apache asks about a half message it stores a copy of it, which it asks about from then on. Nothing but the offset of the
+ * question names the copy. An end that comes from the producer meanwhile names the half message that it sent, so the copy stays
+ * open: Apache asks about it until the question is answered, and every broker that takes over its files has to.
+ */
 @Tag("interop")
 class TransactionTakeOverTest {
     private static final String HALF = "RMQ_SYS_TRANS_HALF_TOPIC";
     private static final String OP = "RMQ_SYS_TRANS_OP_HALF_TOPIC";
 
-    /** A producer that leaves open what it does not know the end of, and notes what it is asked. */
+    /** After so long a producer is asked about a half message. */
+    private static final int TIMEOUT_MS = 1_000;
+    /** Committed by its producer after Apache has asked about it. */
+    private static final String LATE = "late";
+
+    /** A producer that leaves open what it does not know the end of, and notes what it is asked. It answers the first question. */
     private static final class Producer implements TransactionListener, AutoCloseable {
         final Set<String> asked = ConcurrentHashMap.newKeySet();
         private final Map<String, LocalTransactionState> answers;
         private final TransactionMQProducer client;
 
         Producer(Server server, String group, Map<String, LocalTransactionState> answers) throws Exception {
-            this.answers = answers;
+            // A second answer would end a copy as well, and commit the message once more.
+            this.answers = new ConcurrentHashMap<>(answers);
             client = new TransactionMQProducer(group);
             client.setNamesrvAddr("127.0.0.1:" + server.registersAt);
             client.setInstanceName(Stock.name("instance"));
@@ -48,6 +60,9 @@ class TransactionTakeOverTest {
 
         @Override
         public LocalTransactionState executeLocalTransaction(Message message, Object end) {
+            if (LATE.equals(new String(message.getBody(), UTF_8))) {
+                Await.until("the broker has asked about " + LATE, () -> asked.remove(LATE));
+            }
             return (LocalTransactionState) end;
         }
 
@@ -55,7 +70,8 @@ class TransactionTakeOverTest {
         public LocalTransactionState checkLocalTransaction(MessageExt message) {
             String body = new String(message.getBody(), UTF_8);
             asked.add(body);
-            return answers.getOrDefault(body, UNKNOW);
+            var answer = answers.remove(body);
+            return answer == null ? UNKNOW : answer;
         }
 
         void send(String topic, String body, LocalTransactionState end) throws Exception {
@@ -80,13 +96,15 @@ class TransactionTakeOverTest {
 
     private static void inTurn(Server.Kind... kinds) throws Exception {
         // Apache asks again until it has written that a message is ended: that has to come sooner than its next look.
-        try (var server = new Server("half").with("transactionTimeOut", "1000").with("transactionCheckInterval", "2000")
+        try (var server = new Server("half").with("transactionTimeOut", String.valueOf(TIMEOUT_MS)).with("transactionCheckInterval", "2000")
             .with("transactionCheckMax", "10000").with("transactionOpBatchInterval", "100")) {
             String topic = null;
             String group = Stock.name("transactions");
             String readers = Stock.name("readers");
             var committed = new ArrayList<String>();
             var ended = new HashSet<String>();
+            // Of these Apache may have left copies open.
+            var copied = new HashSet<String>();
             for (int i = 0; i < kinds.length; i++) {
                 server.start(kinds[i]);
                 var answers = new HashMap<String, LocalTransactionState>();
@@ -96,13 +114,22 @@ class TransactionTakeOverTest {
                 }
                 if (i == kinds.length - 1) {
                     answers.put("long", COMMIT_MESSAGE);
+                    // Committed before: the copy is not to come.
+                    answers.put(LATE, ROLLBACK_MESSAGE);
                 }
                 try (var stock = new Stock(server); var producer = new Producer(server, group, answers)) {
                     topic = topic == null ? stock.topic(1) : topic;
                     assertEquals(committed.size(), stock.maxOffset(topic, 0), "nothing comes by itself");
+                    var kind = kinds[i];
+                    var atOnce = Set.of("committed" + i, "rolled back" + i);
+                    long begun = System.nanoTime();
                     producer.send(topic, "committed" + i, COMMIT_MESSAGE);
                     producer.send(topic, "rolled back" + i, ROLLBACK_MESSAGE);
-                    var open = new TreeSet<>(List.of("long", "yes" + i, "no" + i));
+                    if (kind == Server.Kind.GANTRY) {
+                        Await.until("Gantry has ended " + atOnce, () -> ended(stock).containsAll(atOnce));
+                    }
+                    boolean isInTime = System.nanoTime() - begun < TIMEOUT_MS * 1_000_000L;
+                    var open = new TreeSet<>(List.of(LATE, "long", "yes" + i, "no" + i));
                     if (i > 0) {
                         open.addAll(List.of("yes" + (i - 1), "no" + (i - 1)));
                     } else {
@@ -110,9 +137,13 @@ class TransactionTakeOverTest {
                     }
                     producer.send(topic, "yes" + i, UNKNOW);
                     producer.send(topic, "no" + i, UNKNOW);
+                    if (i == 0) {
+                        producer.send(topic, LATE, COMMIT_MESSAGE);
+                        ended.add(LATE);
+                    }
 
-                    var comes = new TreeSet<>(Set.of("committed" + i));
-                    ended.addAll(List.of("committed" + i, "rolled back" + i));
+                    var comes = new TreeSet<>(i == 0 ? Set.of(LATE, "committed0") : Set.of("committed" + i));
+                    ended.addAll(atOnce);
                     answers.forEach((body, end) -> {
                         ended.add(body);
                         if (end == COMMIT_MESSAGE) {
@@ -120,16 +151,19 @@ class TransactionTakeOverTest {
                         }
                     });
                     String asks = topic;
-                    var kind = kinds[i];
                     Await.until(kinds[i] + " has asked about " + open, () -> producer.asked.containsAll(open));
                     Await.until(kinds[i] + " has ended " + ended, java.time.Duration.ofSeconds(30),
                         () -> kind == Server.Kind.APACHE_4 ? stock.maxOffset(OP, 0) >= ended.size() : ended(stock).equals(ended),
                         () -> seen(stock, asks, producer));
-                    // What was ended before is not asked about. Apache may look at what has just been ended before it has written that.
+                    // What was ended before is not asked about. On a busy machine the end of a half message comes too late now and then,
+                    // and Apache may ask before it has written an end. Then Apache has stored a copy, which stays open.
                     var asked = new TreeSet<>(producer.asked);
-                    if (kind != Server.DEFAULT) {
-                        asked.removeAll(List.of("committed" + i, "rolled back" + i));
+                    if (kind != Server.Kind.GANTRY) {
+                        atOnce.stream().filter(asked::contains).forEach(copied::add);
+                    } else if (!isInTime) {
+                        asked.removeAll(atOnce);
                     }
+                    asked.removeAll(copied);
                     assertEquals(open, asked);
                     committed.addAll(comes);
                     assertEquals(new TreeSet<>(committed), new TreeSet<>(bodies(stock.read(topic, 0))));
