@@ -111,7 +111,7 @@ impl Broker {
 
     /// How many pops, and questions for something to pop, wait.
     pub fn waiting_pops(&self) -> usize {
-        self.hold.rooms.waiting()
+        self.hold.pops.waiting()
     }
 
     /// Lets request 28 show what requests hold, and how many connections there are. For whoever opens the ports.

@@ -174,7 +174,7 @@ const DUTIES: &[Duty] = &[
         load: |broker| Box::pin(async move { Ok(timer::load(&broker).await?) }),
         run: |broker, stop| Box::pin(timer::deliver(broker, stop)),
     },
-    duty("waiting pops", ALL, Ends::WithWaits, |broker, stop| Box::pin(Arc::clone(&broker.hold.rooms).expire(stop))),
+    duty("waiting pops", ALL, Ends::WithWaits, |broker, stop| Box::pin(Arc::clone(&broker.hold.pops).expire(stop))),
     Duty {
         name: "leases",
         roles: DELIVERING,

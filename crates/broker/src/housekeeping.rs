@@ -143,7 +143,7 @@ fn tell_behind(store: &Store, clock: &Clock) {
 fn tidy(broker: &Broker) {
     broker.order_locks.expire();
     let idle = broker.settings.load().pop_polling_map_expire_time_seconds;
-    broker.hold.rooms.sweep(Duration::from_secs(idle));
+    broker.hold.pops.sweep(Duration::from_secs(idle));
     broker.routes.expire(broker.clock.now());
     tend_conditions(&broker.settings.load(), &broker.conditions, &broker.clients, &broker.clock);
     heartbeat::close_silent(broker);

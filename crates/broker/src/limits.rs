@@ -134,7 +134,7 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
         ("parkedPullsPerConnectionMax", settings.parked_pulls_per_connection_max.to_string()),
         ("popLeases", broker.pops.leases().to_string()),
         ("popLeasesMax", settings.pop_leases_max.to_string()),
-        ("waitingPops", broker.hold.rooms.waiting().to_string()),
+        ("waitingPops", broker.hold.pops.waiting().to_string()),
         ("longRequestsWaiting", broker.beside.waiting().to_string()),
         ("longRequestsWaitingMax", beside::WAITING_MAX.to_string()),
         ("maxPopPollingSize", settings.max_pop_polling_size.to_string()),

@@ -184,7 +184,7 @@ impl Session {
         self.parked = Slots::new();
         self.inbox.take(&mut self.errands);
         self.errands = Vec::new();
-        hold.rooms.forget(&self.inbox.waiter);
+        hold.pops.forget(&self.inbox.waiter);
     }
 
     /// Gives back what bursts have left for the next one: a connection that rests is one of very many, perhaps.

@@ -157,7 +157,7 @@ fn on_server(
     rows::put(offers.store, offers.offsets);
     session.durable_after(offers.offsets.put_at(&order.group, &order.topic));
     // Who waits to pop may have something now; who pulls asks again by himself.
-    hold.rooms.arrived(GroupTopicRef { group: &order.group, topic: &order.topic });
+    hold.pops.arrived(GroupTopicRef { group: &order.group, topic: &order.topic });
     if names::lite_parts(&order.topic).is_some() {
         offers.offer(&order.group, &order.topic);
     }

@@ -243,7 +243,7 @@ impl TopicTables<'_> {
         self.pops.forget(|_, other| other == topic);
         self.offsets.forget_topic(topic);
         self.stats.forget_topic(topic);
-        self.hold.rooms.deleted(topic);
+        self.hold.pops.deleted(topic);
         deleted
     }
 

@@ -27,7 +27,7 @@ pub(crate) use control::{control, trigger};
 pub(crate) use duty::{dispatch, forget_parent, keep};
 pub(crate) use figures::{of_broker, of_client, of_group, of_lite_topic, of_parent_topic};
 pub(crate) use offer::Offers;
-pub(crate) use state::{Lite, LiteGroup, expiration_minutes, is_parent, room_of};
+pub(crate) use state::{Lite, LiteGroup, expiration_minutes, is_parent, waiting_name};
 
 /// The light queue of a lite message, if it is one. A topic that takes no light queues (a retry) holds it as any other.
 pub(crate) fn queue_of(store: &Store, facts: &SendProperties<'_>, topic: &str) -> Result<Option<String>, Refusal> {

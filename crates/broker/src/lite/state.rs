@@ -84,7 +84,7 @@ impl<C: Clone> Lite<C> {
 
     /// Wakes one pop of a client.
     pub(crate) fn wake_next(&self, client: &str, group: &str) {
-        self.hold.rooms.arrived(GroupTopicRef { group, topic: &room_of(client) });
+        self.hold.pops.arrived(GroupTopicRef { group, topic: &waiting_name(client) });
     }
 
     /// What a client is to look into next.
@@ -152,8 +152,8 @@ impl<C: Clone> Drop for LiteTurn<C> {
     }
 }
 
-/// Where pops of a client wait. No topic has such a name.
-pub(crate) fn room_of(client: &str) -> String {
+/// The name in place of a topic under which pops of a client wait for its lite topics. No topic has such a name.
+pub(crate) fn waiting_name(client: &str) -> String {
     ["\0", client].concat()
 }
 

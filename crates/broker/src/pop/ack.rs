@@ -189,7 +189,7 @@ impl<'a> ChangeOrder<'a> {
         let (pop_time, position) = if handle.is_order() {
             let position = broker.pops.orders.change(name, handle.pop_time, offset, visible_at);
             let position = position.ok_or_else(|| is_over(handle, offset))?;
-            broker.hold.rooms.wake_at(waits_for(name).0, invisible_ms);
+            broker.hold.pops.wake_at(waits_for(name).0, invisible_ms);
             (handle.pop_time, position)
         } else {
             let change = Change { now, invisible_ms, is_suspended: self.is_suspended };
@@ -348,8 +348,8 @@ impl<'a> Leases<'a> {
                     self.go_on_in_lite(name);
                 }
                 if !self.lite.pops.orders.is_blocked(name, None, self.lite.clock.now().0) {
-                    let (room, queue_id) = waits_for(name);
-                    self.hold.rooms.arrived_in(room, queue_id);
+                    let (key, queue_id) = waits_for(name);
+                    self.hold.pops.arrived_in(key, queue_id);
                 }
                 Ok(())
             }

@@ -27,8 +27,8 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let missed = self.pops.release(self.queue);
         if let Some(QueueName { group, topic, queue_id }) = &missed {
-            let (room, queue_id) = waits_for(QueueRef { group, topic, queue_id: *queue_id });
-            self.hold.rooms.arrived_in(room, queue_id);
+            let (key, queue_id) = waits_for(QueueRef { group, topic, queue_id: *queue_id });
+            self.hold.pops.arrived_in(key, queue_id);
         }
     }
 }

@@ -250,7 +250,7 @@ impl PopSources {
         let PopProspect::Nothing { free_at } = self.outlook(sought) else { return true };
         if let Some(free_at) = free_at {
             let key = GroupTopicRef { group: &sought.group.name, topic: sought.topic.name() };
-            self.hold.rooms.wake_at(key, free_at.saturating_sub(self.clock.now().0));
+            self.hold.pops.wake_at(key, free_at.saturating_sub(self.clock.now().0));
         }
         false
     }

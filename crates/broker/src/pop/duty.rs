@@ -389,7 +389,7 @@ impl Revival {
         broker.hold.arrived(touched.iter().map(|(lane, _)| lane), &mut Vec::new());
         for (_, name) in touched.drain(..) {
             let topic = origin_topic(&name.topic, &name.group);
-            broker.hold.rooms.arrived(GroupTopicRef { group: &name.group, topic });
+            broker.hold.pops.arrived(GroupTopicRef { group: &name.group, topic });
         }
     }
 }

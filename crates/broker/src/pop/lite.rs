@@ -131,7 +131,7 @@ fn check(broker: &Broker, caller: &mut Caller, order: &LitePopOrder<'_>) -> Resu
             is_order: true,
             attempt_id: order.attempt_id.filter(|id| !id.is_empty()).map(Box::from),
             want: None,
-            tick: broker.hold.rooms.deadline(poll_ms),
+            tick: broker.hold.pops.deadline(poll_ms),
         },
         client: order.client.into(),
     })
@@ -183,8 +183,8 @@ impl Try for CheckedLitePop {
             stats.missed();
             return Concluded::Answered(Ok(self.outcome(PopStatus::Nothing, basket)));
         };
-        let room = lite::room_of(&client);
-        let key = GroupTopicRef { group: &group.name, topic: &room };
+        let name = lite::waiting_name(&client);
+        let key = GroupTopicRef { group: &group.name, topic: &name };
         let nowhere = std::iter::empty();
         let ticket = match wait::park(sources, caller, key, nowhere, tick, Waiting::Lite(self)) {
             Ok(ticket) => ticket,

@@ -109,7 +109,7 @@ impl<'a> NotifyOrder<'a> {
     fn check(&self, broker: &Broker, caller: &mut Caller) -> Result<CheckedNotify, Refusal> {
         let (topic, group) = check(broker, caller, self.topic, self.queue_id, self.group)?;
         let attempt = self.is_order.then(|| self.attempt_id.filter(|id| !id.is_empty()).map(Box::from));
-        let tick = broker.hold.rooms.deadline(self.poll_ms);
+        let tick = broker.hold.pops.deadline(self.poll_ms);
         Ok(CheckedNotify { group, topic, queue_id: self.queue_id, attempt, tick })
     }
 
@@ -240,7 +240,7 @@ impl PollingOrder<'_> {
     pub fn run(&self, broker: &Broker, caller: &mut Caller) -> Result<usize, Refusal> {
         let (topic, group) = check(broker, caller, self.topic, self.queue_id, self.group)?;
         let key = GroupTopicRef { group: &group.name, topic: topic.name() };
-        Ok(broker.hold.rooms.count(key, self.queue_id))
+        Ok(broker.hold.pops.count(key, self.queue_id))
     }
 }
 

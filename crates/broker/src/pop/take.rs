@@ -234,11 +234,11 @@ impl CheckedPop {
         if self.is_order {
             // Who waits already looks no more before something comes, and if the batch is not acknowledged nothing does.
             let over_at = basket.pop_time.saturating_add(self.invisible_ms);
-            sources.hold.rooms.wake_at(self.key(), over_at.saturating_sub(sources.clock.now().0));
+            sources.hold.pops.wake_at(self.key(), over_at.saturating_sub(sources.clock.now().0));
         }
         if basket.rest > 0 {
             let is_of_queue = self.queue_id >= 0 && !basket.has_retry_rest;
-            sources.hold.rooms.arrived_in(self.key(), is_of_queue.then_some(self.queue_id));
+            sources.hold.pops.arrived_in(self.key(), is_of_queue.then_some(self.queue_id));
         }
     }
 }
@@ -345,7 +345,7 @@ fn check(broker: &Broker, caller: &mut Caller, order: &PopOrder<'_>) -> Result<C
         is_order: order.is_order,
         attempt_id: order.attempt_id.filter(|id| !id.is_empty()).map(Box::from),
         want,
-        tick: broker.hold.rooms.deadline(poll_ms),
+        tick: broker.hold.pops.deadline(poll_ms),
     })
 }
 

@@ -184,7 +184,7 @@ pub(super) fn waiting((parked, wake): (Parked, Wake)) -> Option<(Waiting, Wake)>
 
 /// Where a caller waits. Dropped, it waits there no more, and others are woken for what it was woken for.
 pub(super) struct WaitingCaller {
-    rooms: Arc<PopWaiterTable>,
+    table: Arc<PopWaiterTable>,
     waiter: Arc<Waiter>,
     /// Until there is an answer.
     waits: bool,
@@ -192,8 +192,8 @@ pub(super) struct WaitingCaller {
 
 impl WaitingCaller {
     pub(super) fn new(broker: &Broker, caller: &Caller) -> WaitingCaller {
-        let (rooms, waiter) = (Arc::clone(&broker.hold.rooms), Arc::clone(&caller.waiter));
-        WaitingCaller { rooms, waiter, waits: true }
+        let (table, waiter) = (Arc::clone(&broker.hold.pops), Arc::clone(&caller.waiter));
+        WaitingCaller { table, waiter, waits: true }
     }
 
     /// There is an answer.
@@ -205,7 +205,7 @@ impl WaitingCaller {
 impl Drop for WaitingCaller {
     fn drop(&mut self) {
         if self.waits {
-            self.rooms.forget(&self.waiter);
+            self.table.forget(&self.waiter);
         }
     }
 }

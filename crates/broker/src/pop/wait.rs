@@ -52,13 +52,13 @@ pub(super) fn park<'a>(
     let reply_to = caller.asked().map(|reply_to| ReplyTo { is_held: true, ..reply_to });
     let slot = caller.parked.put(Parked::Pop(Box::new(waiting), reply_to));
     let wait = PopWait { slot, tick, queue_id, takes };
-    let parked = sources.hold.rooms.park(&caller.waiter, wait, key, lanes, &sources.settings);
+    let parked = sources.hold.pops.park(&caller.waiter, wait, key, lanes, &sources.settings);
     parked.map_err(|why| (taken(caller, slot), why))
 }
 
 /// Takes a request back, unless it was woken in between.
 pub(super) fn take_back(sources: &PopSources, caller: &mut Caller, ticket: &Ticket) -> Option<Box<Waiting>> {
-    let slot = sources.hold.rooms.take_back(ticket)?;
+    let slot = sources.hold.pops.take_back(ticket)?;
     taken(caller, slot)
 }
 

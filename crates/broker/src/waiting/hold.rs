@@ -24,7 +24,7 @@ use tokio::sync::Notify;
 
 use crate::client_handle::{ClientHandle, OwedAnswer};
 use crate::tasks::Stop;
-use crate::waiting::pop_waiters::{LaneRooms, PopWaiterTable, PopWaiters};
+use crate::waiting::pop_waiters::{LaneWaiters, PopWaiterTable, PopWaiters};
 use crate::waiting::wake_up::{Errands, List, Published, WaitList};
 
 /// How exactly a parked pull expires. Clients add ten seconds to what they ask for before they give up themselves.
@@ -46,7 +46,7 @@ pub(crate) struct Lane {
     bell: Option<Arc<Notify>>,
     parked: WaitList<Parked>,
     /// Pops that wait for it.
-    pub(crate) rooms: LaneRooms,
+    pub(crate) pops: LaneWaiters,
 }
 
 #[derive(Default)]
@@ -72,7 +72,7 @@ pub(crate) struct ParkedPull {
 
 impl Lane {
     pub(crate) fn new(queue: Arc<ConsumeQueue>, bell: Option<Arc<Notify>>) -> Lane {
-        Lane { queue, bell, parked: WaitList::default(), rooms: LaneRooms::default() }
+        Lane { queue, bell, parked: WaitList::default(), pops: LaneWaiters::default() }
     }
 
     fn take_if(&self, hold: &Hold, wanted: impl Fn(&ParkedPull) -> bool, taken: &mut Vec<ParkedPull>) {
@@ -134,7 +134,7 @@ pub(crate) struct Waiter {
     /// Where pulls of this connection were parked, so that a lost connection does not stay there.
     lanes: Mutex<Visited<Lane>>,
     /// Where pops of this connection were parked.
-    rooms: Mutex<Visited<PopWaiters>>,
+    pops: Mutex<Visited<PopWaiters>>,
 }
 
 impl Waiter {
@@ -144,7 +144,7 @@ impl Waiter {
             woken: Errands::new(),
             parked: AtomicUsize::new(0),
             lanes: Mutex::default(),
-            rooms: Mutex::default(),
+            pops: Mutex::default(),
         }
     }
 
@@ -154,13 +154,13 @@ impl Waiter {
     }
 
     /// Notes where a pop of this connection is parked.
-    pub(crate) fn waits_in(&self, room: &Arc<PopWaiters>) {
-        self.rooms.lock().note(room);
+    pub(crate) fn waits_in(&self, waiters: &Arc<PopWaiters>) {
+        self.pops.lock().note(waiters);
     }
 
     /// Where pops of this connection were parked, for the last time.
-    pub(crate) fn take_rooms(&self) -> Vec<Arc<PopWaiters>> {
-        self.rooms.lock().take()
+    pub(crate) fn take_pop_waiters(&self) -> Vec<Arc<PopWaiters>> {
+        self.pops.lock().take()
     }
 
     /// How many pulls of this connection are parked, or wait aside.
@@ -255,7 +255,7 @@ pub(crate) struct Ticket(u64);
 pub(crate) struct Hold {
     clock: Clock,
     /// Where pops wait.
-    pub(crate) rooms: Arc<PopWaiterTable>,
+    pub(crate) pops: Arc<PopWaiterTable>,
     /// Lanes by the tick at which one of their pulls may expire. An entry counts while the lane's `visited_at` says the same.
     wheel: Mutex<BTreeMap<u64, Vec<Arc<Lane>>>>,
     /// The wheel's first tick came nearer.
@@ -268,7 +268,7 @@ pub(crate) struct Hold {
 impl Hold {
     pub(crate) fn new(clock: Clock) -> Hold {
         Hold {
-            rooms: Arc::new(PopWaiterTable::new(clock.clone())),
+            pops: Arc::new(PopWaiterTable::new(clock.clone())),
             clock,
             wheel: Mutex::default(),
             changed: Notify::new(),
@@ -357,7 +357,7 @@ impl Hold {
             if let Some(bell) = &lane.bell {
                 bell.notify_one();
             }
-            lane.rooms.arrived(published, lane.queue.id() as i32, &self.rooms);
+            lane.pops.arrived(published, lane.queue.id() as i32, &self.pops);
             if !lane.parked.has_any(published) {
                 continue;
             }

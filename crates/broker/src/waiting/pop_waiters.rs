@@ -1,12 +1,13 @@
 //! Pops that wait until there is something to pop or their time is over. As in `hold.rs`, nothing
 //! here knows more of one than its number.
 //!
-//! A pop waits for a topic as one group sees it, which may be many queues: it lies in a [`PopWaiters`],
-//! and every queue of the topic knows the rooms that wait for it. An append wakes one pop of each
-//! room, the first that may take from the queue, since it takes what there is; who leaves something
-//! behind wakes the next, and so does who had the turn of a queue that another one passed by. As
-//! with parked pulls no wake-up is lost: whoever parks looks at the queues once more afterwards,
-//! and a room is found through two [`WaitList`]s, the one of the queue's rooms and its own.
+//! A pop waits for a topic as one group sees it, which may be many queues: it lies in a
+//! [`PopWaiters`], a list of those of one group, and every queue of the topic knows the lists that
+//! wait for it. An append wakes one pop of each list, the first that may take from the queue, since
+//! it takes what there is; who leaves something behind wakes the next, and so does who had the turn
+//! of a queue that another one passed by. As with parked pulls no wake-up is lost: whoever parks
+//! looks at the queues once more afterwards, and a list is found through two [`WaitList`]s, the one
+//! of the queue's lists and its own.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::{self, Display, Formatter};
@@ -62,7 +63,7 @@ impl Parked {
 pub(crate) struct PopWaiters {
     /// Who waits here, in the order in which they came.
     parked: WaitList<VecDeque<Parked>>,
-    /// Places of queues that know this room, by address.
+    /// Places of queues that know this list, by address.
     known_to: Mutex<HashMap<usize, Weak<Lane>>>,
     /// Its alarm's number in the wheel.
     number: u64,
@@ -73,33 +74,33 @@ pub(crate) struct PopWaiters {
     used_at: AtomicU64,
 }
 
-/// Rooms that wait for one queue.
+/// The lists that wait for one queue.
 #[derive(Default)]
-pub(crate) struct LaneRooms {
-    rooms: WaitList<Vec<Weak<PopWaiters>>>,
+pub(crate) struct LaneWaiters {
+    lists: WaitList<Vec<Weak<PopWaiters>>>,
 }
 
-impl LaneRooms {
+impl LaneWaiters {
     /// The queue, which has this id, has grown.
-    pub(crate) fn arrived(&self, published: Published, queue_id: i32, rooms_of_broker: &PopWaiterTable) {
-        if !self.rooms.has_any(published) {
+    pub(crate) fn arrived(&self, published: Published, queue_id: i32, table: &PopWaiterTable) {
+        if !self.lists.has_any(published) {
             return;
         }
-        let rooms: Vec<Arc<PopWaiters>> = self.rooms.change(|rooms| {
-            rooms.retain(|room| room.strong_count() > 0);
-            let waiting = rooms.iter().filter_map(Weak::upgrade);
-            waiting.filter(|room| room.parked.has_any(published)).collect()
+        let lists: Vec<Arc<PopWaiters>> = self.lists.change(|lists| {
+            lists.retain(|waiters| waiters.strong_count() > 0);
+            let waiting = lists.iter().filter_map(Weak::upgrade);
+            waiting.filter(|waiters| waiters.parked.has_any(published)).collect()
         });
-        for room in rooms {
-            rooms_of_broker.wake(&room, published, Some(queue_id));
+        for waiters in lists {
+            table.wake(&waiters, published, Some(queue_id));
         }
     }
 
-    /// Before somebody parks in the room.
-    fn add(&self, room: &Arc<PopWaiters>) {
-        self.rooms.change(|rooms| {
-            if !rooms.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(room))) {
-                rooms.push(Arc::downgrade(room));
+    /// Before somebody parks in the list.
+    fn add(&self, waiters: &Arc<PopWaiters>) {
+        self.lists.change(|lists| {
+            if !lists.iter().any(|other| std::ptr::eq(other.as_ptr(), Arc::as_ptr(waiters))) {
+                lists.push(Arc::downgrade(waiters));
             }
         });
     }
@@ -135,7 +136,7 @@ impl Display for CannotWait {
 /// A request that waits and that nobody has woken yet.
 #[derive(Clone)]
 pub(crate) struct Ticket {
-    room: Arc<PopWaiters>,
+    waiters: Arc<PopWaiters>,
     number: u64,
 }
 
@@ -148,7 +149,7 @@ pub(crate) struct PopWaiterTable {
     /// By group and topic.
     table: Mutex<HashMap<GroupTopic, Arc<PopWaiters>>>,
     /// When waits are over, in milliseconds of the clock's elapsed time, by the number of the
-    /// request; and alarms, by the number of the room.
+    /// request; and alarms, by the number of the list.
     wheel: Mutex<Wheel>,
     /// The wheel's first entry came nearer.
     changed: Notify,
@@ -204,9 +205,9 @@ impl PopWaiterTable {
             let what = "requests wait on this broker";
             return Err(Box::new(CannotWait::Full { what, value, limit, setting: "maxPopPollingSize" }));
         }
-        let room = self.room(key, settings.pop_polling_map_size)?;
+        let waiters = self.waiters_of(key, settings.pop_polling_map_size)?;
         {
-            let mut known_to = room.known_to.lock();
+            let mut known_to = waiters.known_to.lock();
             for lane in lanes {
                 // By address: a queue that went and whose place was taken is not the one that knows
                 // us.
@@ -214,7 +215,7 @@ impl PopWaiterTable {
                 let is_known = known_to.get(&place).is_some_and(|known| known.strong_count() > 0);
                 if !is_known {
                     known_to.insert(place, Arc::downgrade(lane));
-                    lane.rooms.add(&room);
+                    lane.pops.add(&waiters);
                 }
             }
         }
@@ -222,7 +223,7 @@ impl PopWaiterTable {
         // Before: whoever wakes it subtracts it again.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let limit = settings.pop_polling_size;
-        let refused = room.parked.park(|parked| {
+        let refused = waiters.parked.park(|parked| {
             if parked.len() >= limit {
                 return Some(parked.len());
             }
@@ -234,53 +235,53 @@ impl PopWaiterTable {
             let what = "requests of this group wait for this topic";
             return Err(Box::new(CannotWait::Full { what, value, limit, setting: "popPollingSize" }));
         }
-        room.used_at.store(self.now(), Ordering::Relaxed);
-        waiter.waits_in(&room);
-        self.turn_at(self.wheel.lock(), wait.tick, number, &room);
-        Ok(Ticket { room, number })
+        waiters.used_at.store(self.now(), Ordering::Relaxed);
+        waiter.waits_in(&waiters);
+        self.turn_at(self.wheel.lock(), wait.tick, number, &waiters);
+        Ok(Ticket { waiters, number })
     }
 
-    /// The room of a group and a topic, made if it is missing and there are less than `limit`.
-    fn room(&self, key: GroupTopicRef<'_>, limit: usize) -> Result<Arc<PopWaiters>, Box<CannotWait>> {
+    /// The list of a group and a topic, made if it is missing and there are less than `limit`.
+    fn waiters_of(&self, key: GroupTopicRef<'_>, limit: usize) -> Result<Arc<PopWaiters>, Box<CannotWait>> {
         let mut table = self.table.lock();
-        if let Some(room) = table.get(&key) {
-            return Ok(Arc::clone(room));
+        if let Some(waiters) = table.get(&key) {
+            return Ok(Arc::clone(waiters));
         }
         let value = table.len();
         if value >= limit {
             let what = "pairs of a group and a topic are waited for";
             return Err(Box::new(CannotWait::Full { what, value, limit, setting: "popPollingMapSize" }));
         }
-        let room = Arc::new(PopWaiters {
+        let waiters = Arc::new(PopWaiters {
             parked: WaitList::default(),
             known_to: Mutex::default(),
             number: self.numbers.fetch_add(1, Ordering::Relaxed),
             alarm_at: AtomicU64::new(NEVER),
             used_at: AtomicU64::new(self.now()),
         });
-        table.insert(GroupTopic { group: key.group.into(), topic: key.topic.into() }, Arc::clone(&room));
-        Ok(room)
+        table.insert(GroupTopic { group: key.group.into(), topic: key.topic.into() }, Arc::clone(&waiters));
+        Ok(waiters)
     }
 
     /// Takes a request back, and says in which slot it lies. None if it was woken in between.
     pub(crate) fn take_back(&self, ticket: &Ticket) -> Option<Slot> {
-        self.take(&ticket.room, |parked| parked.ticket == ticket.number).first().map(|parked| parked.wait.slot)
+        self.take(&ticket.waiters, |parked| parked.ticket == ticket.number).first().map(|parked| parked.wait.slot)
     }
 
     /// Wakes the group at that time: a queue that is popped in order is free then. One alarm is
-    /// enough for a room: it wakes everybody there, at the first time that was asked for, and who
+    /// enough for a list: it wakes everybody there, at the first time that was asked for, and who
     /// needs a later one asks again when he parks.
     pub(crate) fn wake_at(&self, key: GroupTopicRef<'_>, wait_ms: i64) {
-        let Some(room) = self.table.lock().get(&key).cloned() else { return };
+        let Some(waiters) = self.table.lock().get(&key).cloned() else { return };
         let tick = self.now() + u64::try_from(wait_ms).unwrap_or(0);
         let mut wheel = self.wheel.lock();
-        let before = room.alarm_at.load(Ordering::Relaxed);
+        let before = waiters.alarm_at.load(Ordering::Relaxed);
         if before <= tick {
             return;
         }
-        wheel.remove(&(before, room.number));
-        room.alarm_at.store(tick, Ordering::Relaxed);
-        self.turn_at(wheel, tick, room.number, &room);
+        wheel.remove(&(before, waiters.number));
+        waiters.alarm_at.store(tick, Ordering::Relaxed);
+        self.turn_at(wheel, tick, waiters.number, &waiters);
     }
 
     /// There is something for this group, in any queue.
@@ -291,20 +292,20 @@ impl PopWaiterTable {
     /// The same in this queue, if it is known in which.
     pub(crate) fn arrived_in(&self, key: GroupTopicRef<'_>, queue_id: Option<i32>) {
         let published = Published::now();
-        let room = self.table.lock().get(&key).cloned();
-        if let Some(room) = room {
-            self.wake(&room, published, queue_id);
+        let waiters = self.table.lock().get(&key).cloned();
+        if let Some(waiters) = waiters {
+            self.wake(&waiters, published, queue_id);
         }
     }
 
     /// A topic was deleted: whoever waits for it looks again, and is told so.
     pub(crate) fn deleted(&self, topic: &str) {
-        let rooms: Vec<Arc<PopWaiters>> = {
+        let lists: Vec<Arc<PopWaiters>> = {
             let table = self.table.lock();
-            table.iter().filter(|(key, _)| *key.topic == *topic).map(|(_, room)| Arc::clone(room)).collect()
+            table.iter().filter(|(key, _)| *key.topic == *topic).map(|(_, waiters)| Arc::clone(waiters)).collect()
         };
-        for room in rooms {
-            for parked in self.take(&room, |_| true) {
+        for waiters in lists {
+            for parked in self.take(&waiters, |_| true) {
                 parked.wake(false);
             }
         }
@@ -312,19 +313,19 @@ impl PopWaiterTable {
 
     /// Requests of a group that wait for a queue of a topic, as they named it.
     pub(crate) fn count(&self, key: GroupTopicRef<'_>, queue_id: i32) -> usize {
-        let Some(room) = self.table.lock().get(&key).cloned() else { return 0 };
-        room.parked.look(|parked| parked.iter().filter(|parked| parked.wait.queue_id == queue_id).count())
+        let Some(waiters) = self.table.lock().get(&key).cloned() else { return 0 };
+        waiters.parked.look(|parked| parked.iter().filter(|parked| parked.wait.queue_id == queue_id).count())
     }
 
     /// Wakes the first pop that can use what came to a queue, and all who only ask for it. Where it
     /// is not known to which queue, the first pop of each that somebody names: one of another queue
     /// would find nothing, and wake nobody.
-    fn wake(&self, room: &PopWaiters, published: Published, queue_id: Option<i32>) {
-        if !room.parked.has_any(published) {
+    fn wake(&self, waiters: &PopWaiters, published: Published, queue_id: Option<i32>) {
+        if !waiters.parked.has_any(published) {
             return;
         }
         let mut served: Vec<i32> = Vec::new();
-        let woken = self.take(room, |parked| {
+        let woken = self.take(waiters, |parked| {
             let asked = parked.wait.queue_id.max(ANY_QUEUE);
             if queue_id.is_some_and(|id| asked != ANY_QUEUE && asked != id) {
                 return false;
@@ -344,9 +345,9 @@ impl PopWaiterTable {
         }
     }
 
-    fn take(&self, room: &PopWaiters, mut is_wanted: impl FnMut(&Parked) -> bool) -> Vec<Parked> {
+    fn take(&self, waiters: &PopWaiters, mut is_wanted: impl FnMut(&Parked) -> bool) -> Vec<Parked> {
         let mut taken = Vec::new();
-        room.parked.change(|parked| {
+        waiters.parked.change(|parked| {
             let mut place = 0;
             while let Some(one) = parked.get(place) {
                 if is_wanted(one) {
@@ -369,36 +370,36 @@ impl PopWaiterTable {
     /// Drops what a closed connection has parked, and wakes others in the place of what it was
     /// woken for and did not take.
     pub(crate) fn forget(&self, waiter: &Arc<Waiter>) {
-        for room in waiter.take_rooms() {
-            drop(self.take(&room, |parked| Arc::ptr_eq(&parked.waiter, waiter)));
-            self.wake(&room, Published::now(), None);
+        for waiters in waiter.take_pop_waiters() {
+            drop(self.take(&waiters, |parked| Arc::ptr_eq(&parked.waiter, waiter)));
+            self.wake(&waiters, Published::now(), None);
         }
     }
 
-    /// Forgets rooms that nobody has waited in for so long, with their alarms.
+    /// Forgets lists that nobody has waited in for so long, with their alarms.
     pub(crate) fn sweep(&self, idle: Duration) {
         let now = self.now();
         let idle = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
         let mut gone = Vec::new();
-        // Whoever parks takes the room out of the table under this lock and holds it while he does.
-        self.table.lock().retain(|_, room| {
-            let stays = Arc::strong_count(room) > 1
-                || room.parked.len() > 0
-                || now.saturating_sub(room.used_at.load(Ordering::Relaxed)) < idle;
+        // Whoever parks takes the list out of the table under this lock and holds it meanwhile.
+        self.table.lock().retain(|_, waiters| {
+            let stays = Arc::strong_count(waiters) > 1
+                || waiters.parked.len() > 0
+                || now.saturating_sub(waiters.used_at.load(Ordering::Relaxed)) < idle;
             if !stays {
-                gone.push(Arc::clone(room));
+                gone.push(Arc::clone(waiters));
             }
             stays
         });
         let mut wheel = self.wheel.lock();
-        for room in &gone {
-            wheel.remove(&(room.alarm_at.load(Ordering::Relaxed), room.number));
+        for waiters in &gone {
+            wheel.remove(&(waiters.alarm_at.load(Ordering::Relaxed), waiters.number));
         }
     }
 
-    fn turn_at(&self, mut wheel: MutexGuard<'_, Wheel>, tick: u64, number: u64, room: &Arc<PopWaiters>) {
+    fn turn_at(&self, mut wheel: MutexGuard<'_, Wheel>, tick: u64, number: u64, waiters: &Arc<PopWaiters>) {
         let is_first = wheel.first_key_value().is_none_or(|((first, _), _)| *first > tick);
-        wheel.insert((tick, number), Arc::downgrade(room));
+        wheel.insert((tick, number), Arc::downgrade(waiters));
         drop(wheel);
         if is_first {
             self.changed.notify_one();
@@ -436,22 +437,22 @@ impl PopWaiterTable {
     fn turn(&self, now: u64) {
         // Ends when nothing is due.
         loop {
-            let (number, room) = {
+            let (number, waiters) = {
                 let mut wheel = self.wheel.lock();
-                let ((_, number), room) = match wheel.first_entry() {
+                let ((_, number), waiters) = match wheel.first_entry() {
                     Some(entry) if entry.key().0 <= now => entry.remove_entry(),
                     Some(_) | None => return,
                 };
-                let room = room.upgrade();
-                if let Some(room) = room.as_ref().filter(|room| room.number == number) {
-                    room.alarm_at.store(NEVER, Ordering::Relaxed);
+                let waiters = waiters.upgrade();
+                if let Some(waiters) = waiters.as_ref().filter(|waiters| waiters.number == number) {
+                    waiters.alarm_at.store(NEVER, Ordering::Relaxed);
                 }
-                (number, room)
+                (number, waiters)
             };
-            let Some(room) = room else { continue };
-            let is_alarm = room.number == number;
+            let Some(waiters) = waiters else { continue };
+            let is_alarm = waiters.number == number;
             let is_over = !is_alarm || self.is_stopped.load(Ordering::Acquire);
-            for parked in self.take(&room, |parked| is_alarm || parked.ticket == number) {
+            for parked in self.take(&waiters, |parked| is_alarm || parked.ticket == number) {
                 parked.wake(is_over);
             }
         }
@@ -464,40 +465,40 @@ mod tests {
 
     use super::*;
 
-    fn alarms(rooms: &PopWaiterTable) -> Vec<u64> {
-        rooms.wheel.lock().keys().map(|(tick, _)| *tick).collect()
+    fn alarms(table: &PopWaiterTable) -> Vec<u64> {
+        table.wheel.lock().keys().map(|(tick, _)| *tick).collect()
     }
 
     #[test]
     fn a_room_has_one_alarm_at_the_first_time_that_was_asked_for() {
         let (clock, hand) = Clock::manual(TimeMs(1_000_000));
-        let rooms = PopWaiterTable::new(clock);
+        let table = PopWaiterTable::new(clock);
         let key = || GroupTopicRef { group: "G", topic: "T" };
-        rooms.wake_at(key(), 10);
-        assert_eq!(alarms(&rooms), [0; 0], "nobody has ever waited there");
-        let room = rooms.room(key(), 1).unwrap();
-        let now = rooms.now();
+        table.wake_at(key(), 10);
+        assert_eq!(alarms(&table), [0; 0], "nobody has ever waited there");
+        let waiters = table.waiters_of(key(), 1).unwrap();
+        let now = table.now();
         for wait_ms in (1..=1000).rev().map(|seconds| seconds * 1000) {
-            rooms.wake_at(key(), wait_ms);
-            rooms.wake_at(key(), 3_600_000);
+            table.wake_at(key(), wait_ms);
+            table.wake_at(key(), 3_600_000);
         }
-        assert_eq!(alarms(&rooms), [now + 1000]);
+        assert_eq!(alarms(&table), [now + 1000]);
         hand.advance(Duration::from_secs(1));
-        rooms.turn(rooms.now());
-        assert_eq!(alarms(&rooms), [0; 0]);
-        rooms.wake_at(key(), 3_600_000);
-        assert_eq!(alarms(&rooms), [rooms.now() + 3_600_000], "the next one may be later");
-        drop(room);
-        rooms.sweep(Duration::ZERO);
-        assert_eq!((alarms(&rooms), rooms.table.lock().len()), (vec![], 0));
+        table.turn(table.now());
+        assert_eq!(alarms(&table), [0; 0]);
+        table.wake_at(key(), 3_600_000);
+        assert_eq!(alarms(&table), [table.now() + 3_600_000], "the next one may be later");
+        drop(waiters);
+        table.sweep(Duration::ZERO);
+        assert_eq!((alarms(&table), table.table.lock().len()), (vec![], 0));
     }
 
     #[test]
     fn who_cannot_wait_is_told_how_many_do_how_many_may_and_who_says_so() {
-        let rooms = PopWaiterTable::new(Clock::manual(TimeMs(0)).0);
-        assert!(rooms.room(GroupTopicRef { group: "G", topic: "T" }, 1).is_ok());
-        assert!(rooms.room(GroupTopicRef { group: "G", topic: "T" }, 1).is_ok(), "it is there");
-        let why = rooms.room(GroupTopicRef { group: "G", topic: "U" }, 1).err().unwrap();
+        let table = PopWaiterTable::new(Clock::manual(TimeMs(0)).0);
+        assert!(table.waiters_of(GroupTopicRef { group: "G", topic: "T" }, 1).is_ok());
+        assert!(table.waiters_of(GroupTopicRef { group: "G", topic: "T" }, 1).is_ok(), "it is there");
+        let why = table.waiters_of(GroupTopicRef { group: "G", topic: "U" }, 1).err().unwrap();
         let words =
             "POLLING_FULL: 1 pairs of a group and a topic are waited for already, the limit is 1 (popPollingMapSize)";
         assert_eq!(why.to_string(), words);

@@ -92,35 +92,35 @@ fn appends_and_the_end_of_its_time_meet_a_parked_pull(appends: usize) {
     assert_eq!(times, 1, "kept: {kept}, its time was over: {expired}, woken: {woken:?}");
 }
 
-/// Pops wait in a room, which each queue of the topic knows: the length of two lists is looked at.
+/// Pops wait in a waiters, which each queue of the topic knows: the length of two lists is looked at.
 pub(super) fn an_append_meets_a_pop_that_parks() {
-    type Room = WaitList<VecDeque<usize>>;
+    type Waiters = WaitList<VecDeque<usize>>;
     let end = Arc::new(AtomicUsize::new(0));
-    let rooms: Arc<WaitList<Vec<Arc<Room>>>> = Arc::new(WaitList::new(Vec::new()));
-    let room: Arc<Room> = Arc::new(WaitList::new(VecDeque::new()));
+    let lists: Arc<WaitList<Vec<Arc<Waiters>>>> = Arc::new(WaitList::new(Vec::new()));
+    let waiters: Arc<Waiters> = Arc::new(WaitList::new(VecDeque::new()));
     let appending = {
-        let (end, rooms) = (Arc::clone(&end), Arc::clone(&rooms));
+        let (end, lists) = (Arc::clone(&end), Arc::clone(&lists));
         thread::spawn(move || {
             end.store(1, Ordering::Relaxed);
             let published = Published::now();
-            if !rooms.has_any(published) {
+            if !lists.has_any(published) {
                 return 0;
             }
-            let known = rooms.look(Vec::clone);
-            let waiting = known.iter().filter(|room| room.has_any(published));
-            waiting.filter_map(|room| room.change(VecDeque::pop_front)).count()
+            let known = lists.look(Vec::clone);
+            let waiting = known.iter().filter(|waiters| waiters.has_any(published));
+            waiting.filter_map(|waiters| waiters.change(VecDeque::pop_front)).count()
         })
     };
-    rooms.change(|rooms| rooms.push(Arc::clone(&room)));
-    room.park(|room| room.push_back(7));
-    let taken = end.load(Ordering::Relaxed) > 0 && room.change(VecDeque::pop_front).is_some();
+    lists.change(|lists| lists.push(Arc::clone(&waiters)));
+    waiters.park(|waiters| waiters.push_back(7));
+    let taken = end.load(Ordering::Relaxed) > 0 && waiters.change(VecDeque::pop_front).is_some();
     let woken = appending.join().unwrap();
 
-    assert_eq!(room.look(VecDeque::len), 0, "the pop is left parked");
+    assert_eq!(waiters.look(VecDeque::len), 0, "the pop is left parked");
     assert_eq!(woken + taken as usize, 1, "taken back: {taken}, woken: {woken}");
 }
 
-/// A connection's inbox, for its errands: it holds one note at most, and has no room for another until the task takes it.
+/// A connection's inbox, for its errands: it holds one note at most, and has no waiters for another until the task takes it.
 struct Task {
     errands: Errands<usize>,
     has_note: Mutex<bool>,
@@ -183,7 +183,7 @@ pub(super) fn a_task_puts_errands_back() {
         thread::spawn(move || [1, 2, 3].into_iter().for_each(|errand| task.errands.push(errand, || task.note())))
     };
     let (mut done, mut taken) = (Vec::new(), Vec::new());
-    // One at a time: its answer leaves no room for more.
+    // One at a time: its answer leaves no waiters for more.
     while done.len() < 3 {
         task.take_when_noted(&mut taken);
         let mut waiting = taken.drain(..);
