@@ -1,7 +1,6 @@
 //! A master of ours and its slaves: what comes over, what is kept for them, who is let in, and what operators are told.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use protocol::body::HaRuntimeInfo;
 use protocol::code::{ResponseCode, request};
@@ -271,7 +270,7 @@ async fn a_slave_that_is_ahead_of_its_master_is_told_and_gets_nothing() {
     let master = start(a_master(0)).await;
     make_topic(&master, "T").await;
     master.put("T", 0, "", "one").await;
-    let before = Arc::clone(&master.image());
+    let before = master.image();
     master.put("T", 0, "", "two").await;
     let slave = start(a_slave_of(&master)).await;
     until_in_sync(&master, &slave).await;
