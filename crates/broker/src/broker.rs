@@ -11,7 +11,10 @@ use net::Budget;
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::delay::DelayLevels;
+use replica::feed::FeedOptions;
+use replica::lag::Slaves;
 use store::Store;
+use tokio::sync::watch;
 
 use crate::beside::Beside;
 use crate::client_handle::ClientHandle;
@@ -29,6 +32,8 @@ use crate::state::configuration::Configuration;
 use crate::state::filters::Filters;
 use crate::state::following::Following;
 use crate::state::groups::Groups;
+use crate::state::log_port::LogPort;
+use crate::state::members::Members;
 use crate::state::needs::Needs;
 use crate::state::offsets::Offsets;
 use crate::state::order_locks::OrderLocks;
@@ -90,6 +95,14 @@ pub struct Broker {
     pub(crate) commits: Arc<CommitsUnderWay>,
     /// `brokerIP2:haListenPort`, told to name servers.
     pub(crate) ha_address: String,
+    /// Where a master gives its log; none: nowhere.
+    pub(crate) log_port: Option<LogPort>,
+    /// The slaves of a master. A slave has none.
+    pub(crate) slaves: Arc<Slaves>,
+    /// How they are fed. Changes with the settings.
+    pub(crate) feeding: watch::Sender<FeedOptions>,
+    /// The brokers of this set, of which slaves may have the log.
+    pub(crate) members: Members,
     pub(crate) limits: Limits,
     pub(crate) unreadable: Unreadable,
     pub(crate) needs: Needs,
@@ -122,6 +135,11 @@ impl Broker {
     /// Whether clients may have heard of this broker: one name server at least has registered it since its start, or there are none.
     pub fn has_registered(&self) -> bool {
         self.registry.has_registered()
+    }
+
+    /// The slaves that are connected to this master, and how far they have come.
+    pub fn slaves(&self) -> &Arc<Slaves> {
+        &self.slaves
     }
 
     /// Waits until the log of this slave, which is empty, is to begin at a file of the master's. Then the broker is to be stopped and its store

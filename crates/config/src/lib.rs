@@ -11,6 +11,7 @@ pub mod key;
 pub mod keys;
 pub mod labels;
 mod machine;
+mod networks;
 pub mod properties;
 mod settings;
 mod typed;
@@ -19,8 +20,9 @@ mod values;
 pub use finding::{Finding, Weight};
 pub use key::Role;
 pub use machine::Machine;
+pub use networks::Networks;
 pub use settings::{AboveFile, Change, ConfigError, ConfigErrors, Origin, Settings, SourceFile, Sources};
 pub use typed::{
-    BrokerRole, BrokerSettings, ClientAuth, ClientTlsSettings, FlushDiskType, Labels, MemorySettings, MetricsExporter,
-    MetricsSettings, NetSettings, RequestMode, StoreSettings, TlsMode, TlsSettings,
+    BrokerRole, BrokerSettings, ClientAuth, ClientTlsSettings, FlushDiskType, HaPort, Labels, MemorySettings,
+    MetricsExporter, MetricsSettings, NetSettings, RequestMode, StoreSettings, TlsMode, TlsSettings,
 };
