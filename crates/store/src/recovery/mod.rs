@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use disk::Disk;
 use env::counted;
+use protocol::LogOffset;
 use protocol::record::{self, Scanned};
 
 use crate::checkpoint::Marks;
@@ -203,13 +204,7 @@ pub(crate) fn recover(
     let mut written_again = if before.has_failed_sync { write_log_again(files, before)? } else { 0 };
     let mut queues_from = vouched;
     let on_device = noted.map_or(from, |mark| mark.flushed.max(vouched));
-    if min > 0 {
-        // Files that retention removed just before the process ended may be there again after a
-        // loss of power. What leads into them goes when the device knows that they are gone.
-        options.log_dirs.sync(&**disk)?;
-    }
-    // What is gone from the log is gone from the queues first, so that a queue may begin anew behind it.
-    queues.trim_below(protocol::LogOffset(min))?;
+    trim_to_log(queues, LogOffset(min), options, &**disk)?;
     let mut is_told = may_begin_later(files, from, before, found.was_abnormal)?;
     if is_told {
         before.unfinished.begin(before, found.was_abnormal, options, &**disk)?;
@@ -274,16 +269,16 @@ pub(crate) fn recover(
         FlushMode::Sync => sync_from(files, on_device, at)?,
     }
     options.log_dirs.sync(&**disk)?;
-    let cut_units = queues.truncate_above(protocol::LogOffset(at), &|topic| before.deleted.end_of(topic))?;
+    let cut_units = queues.truncate_above(LogOffset(at), &|topic| before.deleted.end_of(topic))?;
     if cut_units > 0 {
         found.findings.push(format!(
             "pointed beyond the log's end and cut off: {} of consume queues",
             counted(cut_units, "unit")
         ));
     }
-    queues.trim_below(protocol::LogOffset(min))?;
+    queues.trim_below(LogOffset(min))?;
     if before.has_failed_sync {
-        written_again += queues.write_again(protocol::LogOffset(queues_from))?;
+        written_again += queues.write_again(LogOffset(queues_from))?;
     }
     if before.has_failed_sync || has_overtaken || found.units_added > 0 && !found.was_abnormal || cut_units > 0 {
         // The check-point vouches for all of it already, so that nobody would make it survive a loss of power. And units that were cut off
@@ -294,6 +289,17 @@ pub(crate) fn recover(
         before.unfinished.end(before)?;
     }
     Ok(End { at, last_timestamp, flushed, flushed_timestamp, noted, written_again })
+}
+
+/// Takes what is gone from the log out of the queues, so that a queue may begin anew behind it.
+fn trim_to_log(queues: &QueueLogs, min: LogOffset, options: &StoreOptions, disk: &dyn Disk) -> Result<(), StoreError> {
+    if min > LogOffset(0) {
+        // Files that retention removed just before the process ended may be there again after a
+        // loss of power. What leads into them goes when the device knows that they are gone.
+        options.log_dirs.sync(disk)?;
+    }
+    queues.trim_below(min)?;
+    Ok(())
 }
 
 /// Writes again what the check-point does not vouch for of the log, whatever it says of queues, and brings it to the device: files from the newest one
