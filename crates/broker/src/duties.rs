@@ -14,6 +14,7 @@ use journal::Table;
 use net::ClientOptions;
 use parking_lot::Mutex;
 use protocol::delay::DelayLevels;
+use replica::lag::Slaves;
 use store::{Store, StoreError};
 
 use crate::beside::{self, Beside};
@@ -31,6 +32,7 @@ use crate::state::clients::Clients;
 use crate::state::cold_limits::ColdLimits;
 use crate::state::conditions::Conditions;
 use crate::state::configuration::Configuration;
+use crate::state::copies::{self, Copies};
 use crate::state::filters::Filters;
 use crate::state::following::Following;
 use crate::state::groups::Groups;
@@ -159,6 +161,9 @@ const fn duty(name: &'static str, roles: &'static [Role], ends: Ends, run: fn(Ar
 /// All tasks of the broker, in the order in which they start.
 const DUTIES: &[Duty] = &[
     duty("acknowledgements", ALL, Ends::WithWaits, |broker, stop| Box::pin(acknowledge(broker, stop))),
+    duty("copies", MASTER, Ends::WithWaits, |broker, stop| {
+        Box::pin(copies::keep_judging(Arc::clone(&broker.copies), stop))
+    }),
     duty("parked pulls", ALL, Ends::WithWaits, |broker, stop| Box::pin(Arc::clone(&broker.hold).expire(stop))),
     Duty {
         name: "delayed delivery",
@@ -296,6 +301,7 @@ impl Broker {
         let registry = Arc::new(Registry::new(&name_servers, calls));
         let lite = Arc::new(Lite::new(&hold, clock.clone(), random.clone()));
         let config_folder = store.options().root.join("config");
+        let slaves = Arc::<Slaves>::default();
         let broker = Arc::new(Broker {
             transactions: Arc::new(Transactions::new(&store, &topics)),
             timers,
@@ -318,6 +324,8 @@ impl Broker {
             routes: Arc::default(),
             placement: Placement::default(),
             ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port),
+            copies: Copies::new(&store, &slaves, clock.clone(), &store_settings),
+            slaves,
             limits: Limits::default(),
             unreadable: Unreadable::default(),
             needs: Needs::default(),

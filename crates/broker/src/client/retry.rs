@@ -206,15 +206,15 @@ impl GivenBack {
         draft.prepared_offset = 0;
         draft.properties = &sends.properties;
         let properties = view.properties();
-        let stage =
-            broker.stage_again(properties::get(&properties, name::RETRY_TOPIC).unwrap_or(view.topic()), &properties);
+        let stages =
+            broker.stages_again(properties::get(&properties, name::RETRY_TOPIC).unwrap_or(view.topic()), &properties);
         let (first, gathered) = (sends.records(), sends.batch.bytes());
         append::push(&mut sends.batch, &lane, tags, &draft);
         append::check_fits(broker, &mut sends.batch, first, gathered)?;
-        // The stage: the consumer commits its offset when it is told that the message is kept, and
+        // The stages: the consumer commits its offset when it is told that the message is kept, and
         // the journal that holds the commit is synced apart from the log: told earlier, the commit
         // could survive a loss of power and the retry not.
-        sends.receipts.push(Receipt::plain(reply_to, first..first + 1, stage));
+        sends.receipts.push(Receipt::plain(reply_to, first..first + 1, stages));
         sends.touch(lane);
         let group = Arc::clone(&self.group.name);
         sends.count(match fate {
