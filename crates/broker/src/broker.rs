@@ -21,6 +21,7 @@ use crate::delay::Delay;
 use crate::ids::Ids;
 use crate::limits::Limits;
 use crate::lite::Lite;
+use crate::master::LogPort;
 use crate::oneway_refusals::OnewayRefusals;
 use crate::pop::Pops;
 use crate::state::clients::Clients;
@@ -92,6 +93,8 @@ pub struct Broker {
     pub(crate) commits: Arc<CommitsUnderWay>,
     /// `brokerIP2:haListenPort`, told to name servers.
     pub(crate) ha_address: String,
+    /// Where a master gives its log; none: nowhere.
+    pub(crate) log_port: Option<LogPort>,
     /// The slaves of a master. A slave has none.
     pub(crate) slaves: Arc<Slaves>,
     /// What acknowledgements of a master wait for on slaves.

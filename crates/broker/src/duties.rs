@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use config::{BrokerSettings, StoreSettings};
 use env::{Clock, Random};
 use journal::Table;
-use net::ClientOptions;
+use net::{ClientOptions, Port};
 use parking_lot::Mutex;
 use protocol::delay::DelayLevels;
 use replica::lag::Slaves;
@@ -25,6 +25,7 @@ use crate::delay::{self, Delay};
 use crate::ids::Ids;
 use crate::limits::Limits;
 use crate::lite::{self, Lite};
+use crate::master::{self, LogPort};
 use crate::oneway_refusals::OnewayRefusals;
 use crate::pop::{self, Pops};
 use crate::refusal::Refusal;
@@ -81,6 +82,8 @@ pub struct Start {
     pub configuration: config::Settings,
     /// The file that changed settings are written to, if there is one.
     pub config_file: Option<PathBuf>,
+    /// Where a master gives its log to slaves (`haListenPort`), bound; none: nowhere. A slave does not use it.
+    pub log_port: Option<Port>,
     /// The time.
     pub clock: Clock,
     /// Chance.
@@ -208,6 +211,7 @@ const DUTIES: &[Duty] = &[
     duty("events of lite topics", DELIVERING, Ends::Last, |broker, stop| Box::pin(lite::dispatch(broker, stop))),
     duty("mappings of static topics", MASTER, Ends::Last, |broker, stop| Box::pin(clean::keep(broker, stop))),
     duty("placement of topics", MASTER, Ends::Last, |broker, stop| Box::pin(placement::run(broker, stop))),
+    duty("log for slaves", MASTER, Ends::WithWaits, |broker, stop| Box::pin(master::serve(broker, stop))),
     duty("copy of the log", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::follow(broker, stop))),
     duty("tables of the master", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::keep_tables(broker, stop))),
     duty("registration", ALL, Ends::WithRegistration, |broker, stop| Box::pin(register::keep_registered(broker, stop))),
@@ -278,6 +282,7 @@ impl Broker {
             calls,
             configuration,
             config_file,
+            log_port,
             clock,
             random,
         } = start;
@@ -323,7 +328,8 @@ impl Broker {
             registry,
             routes: Arc::default(),
             placement: Placement::default(),
-            ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port),
+            ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port.0),
+            log_port: log_port.map(LogPort::new),
             copies: Copies::new(&store, &slaves, clock.clone(), &store_settings),
             slaves,
             limits: Limits::default(),

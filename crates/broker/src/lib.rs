@@ -25,6 +25,7 @@ mod inbox;
 mod journal;
 mod limits;
 mod lite;
+mod master;
 mod metrics;
 mod minute_log;
 mod oneway_refusals;

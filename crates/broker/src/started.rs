@@ -30,6 +30,7 @@ pub(crate) async fn at(dir: &Path, name_servers: Vec<String>) -> (Arc<Store>, Ar
         name_servers,
         configuration,
         config_file: None,
+        log_port: None,
         calls: ClientOptions::default(),
         clock,
         random,

@@ -21,6 +21,6 @@ pub use key::Role;
 pub use machine::Machine;
 pub use settings::{AboveFile, Change, ConfigError, ConfigErrors, Origin, Settings, SourceFile, Sources};
 pub use typed::{
-    BrokerRole, BrokerSettings, ClientAuth, ClientTlsSettings, FlushDiskType, Labels, MemorySettings, MetricsExporter,
-    MetricsSettings, NetSettings, RequestMode, StoreSettings, TlsMode, TlsSettings,
+    BrokerRole, BrokerSettings, ClientAuth, ClientTlsSettings, FlushDiskType, HaPort, Labels, MemorySettings,
+    MetricsExporter, MetricsSettings, NetSettings, RequestMode, StoreSettings, TlsMode, TlsSettings,
 };

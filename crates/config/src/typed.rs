@@ -101,6 +101,19 @@ impl Typed for Labels {
     }
 }
 
+/// The port at which slaves get the log. Where it is not set, or not above 0, it is the one behind `listenPort`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HaPort(pub u16);
+
+impl Typed for HaPort {
+    fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
+        let set = number(settings, name)?;
+        let port = if set > 0 { set } else { number(settings, "listenPort")?.saturating_add(1) };
+        let objection = "no port: listenPort + 1 is above 65535; set haListenPort to a port that is free";
+        u16::try_from(port).map(HaPort).map_err(|_| invalid(settings, name, objection))
+    }
+}
+
 /// Hours of the day.
 impl Typed for Vec<u8> {
     fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
@@ -233,8 +246,8 @@ settings! {
         broker_ip2: String = "brokerIP2";
         /// Where clients connect.
         listen_port: u16 = "listenPort";
-        /// Told to the name server as `haServerAddr`.
-        ha_listen_port: u16 = "haListenPort";
+        /// Where slaves get the log; told to the name server as `haServerAddr`.
+        ha_listen_port: HaPort = "haListenPort";
         /// Master, or a slave that follows one.
         broker_role: BrokerRole = "brokerRole";
         /// Where a slave finds its master's log, if not where the name servers say.
@@ -713,7 +726,7 @@ impl Settings {
             "brokerIP2" => Some(self.text("brokerIP1")),
             "bindAddress" => Some(if self.has_file { "0.0.0.0" } else { "127.0.0.1" }.to_owned()),
             "listenPort" => Some(if self.role().has_broker() { "10911" } else { "9876" }.to_owned()),
-            "haListenPort" => self.text("listenPort").parse().ok().map(|port: u16| port.saturating_add(1).to_string()),
+            "haListenPort" => self.text("listenPort").parse().ok().map(|port: u16| (u32::from(port) + 1).to_string()),
             "storePathRootDir" => in_data("store", "store"),
             "storePathCommitLog" => path(PathBuf::from(self.text("storePathRootDir")).join("commitlog")),
             "kvConfigPath" => in_data("namesrv/kvConfig.json", "namesrv/kvConfig.json"),

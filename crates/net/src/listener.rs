@@ -155,6 +155,14 @@ impl Port {
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
+
+    /// Listens, inside a runtime. The kernel completes up to `backlog` connections before they are accepted.
+    pub fn listen(self, backlog: i32) -> io::Result<TcpListener> {
+        // Connections inherit it, and with it the next run may bind the port while they are in TIME_WAIT.
+        self.socket.set_reuse_address(true)?;
+        self.socket.listen(backlog)?;
+        TcpListener::from_std(self.socket.into())
+    }
 }
 
 /// A port at which we listen.

@@ -40,23 +40,60 @@ fn patiently(address: SocketAddr) -> io::Result<Port> {
     }
 }
 
-/// The broker's port, and its VIP port if there is one two below; `from` says who wants it.
-pub fn for_broker(bind: IpAddr, wanted: u16, from: &str) -> anyhow::Result<(Port, Option<Port>)> {
+/// Where a master gives its log to slaves (`haListenPort`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogPort {
+    /// Nowhere: the broker is a slave.
+    Nowhere,
+    /// At the port behind the broker's.
+    Next,
+    /// At this port.
+    At(u16),
+}
+
+/// The ports of a broker.
+#[derive(Debug)]
+pub struct ForBroker {
+    /// The broker's own.
+    pub main: Port,
+    /// Two below, if there is a port.
+    pub vip: Option<Port>,
+    /// For slaves.
+    pub log: Option<Port>,
+}
+
+/// The broker's port, its VIP port if there is one two below, and the port for slaves; `from` says who wants the first, `log_from` the last.
+pub fn for_broker(bind: IpAddr, wanted: u16, from: &str, log: LogPort, log_from: &str) -> anyhow::Result<ForBroker> {
     let mut last = None;
-    // The one below a port that the kernel chose may be somebody's who does not listen yet: then both are chosen anew.
-    let (tries, bind_vip): (_, fn(SocketAddr) -> _) =
+    // Those beside a port that the kernel chose may be somebody's who does not listen yet: then all are chosen anew.
+    let (tries, bind_beside): (_, fn(SocketAddr) -> _) =
         if wanted == 0 { (TRIES, Port::bind_free) } else { (1, patiently) };
     for _ in 0..tries {
         let main = patiently((bind, wanted).into()).with_context(|| taken("broker", bind, wanted, from))?;
-        let Some(vip_port) = main.local_addr().port().checked_sub(VIP_BELOW).filter(|port| *port > 0) else {
-            return Ok((main, None));
+        let beside = || {
+            let port = main.local_addr().port();
+            let vip = port.checked_sub(VIP_BELOW).filter(|port| *port > 0).map(|port| {
+                let what = || taken("broker's VIP channel, two below its port", bind, port, from);
+                bind_beside((bind, port).into()).with_context(what)
+            });
+            let log = match log {
+                LogPort::Nowhere => None,
+                LogPort::Next => {
+                    let next =
+                        port.checked_add(1).with_context(|| format!("no port is behind {port}: set haListenPort"))?;
+                    let what = || taken("broker's slaves, one above its port", bind, next, log_from);
+                    Some(bind_beside((bind, next).into()).with_context(what)?)
+                }
+                LogPort::At(port) => {
+                    let what = || taken("broker's slaves", bind, port, log_from);
+                    Some(patiently((bind, port).into()).with_context(what)?)
+                }
+            };
+            anyhow::Ok((vip.transpose()?, log))
         };
-        match bind_vip((bind, vip_port).into()) {
-            Ok(vip) => return Ok((main, Some(vip))),
-            Err(error) => {
-                let what = taken("broker's VIP channel, two below its port", bind, vip_port, from);
-                last = Some(anyhow::Error::new(error).context(what));
-            }
+        match beside() {
+            Ok((vip, log)) => return Ok(ForBroker { main, vip, log }),
+            Err(error) => last = Some(error),
         }
     }
     Err(last.unwrap_or_else(|| anyhow::anyhow!("no free port was found")))
@@ -100,21 +137,36 @@ mod tests {
             std::thread::park_timeout(3 * LOOK_AGAIN);
             drop(holder);
         });
-        assert_eq!(for_broker(LOCAL, taken, "listenPort, default").unwrap().0.local_addr().port(), taken);
+        let ports = for_broker(LOCAL, taken, "listenPort, default", LogPort::Nowhere, "").unwrap();
+        assert_eq!(ports.main.local_addr().port(), taken);
+        assert!(ports.log.is_none());
         ending.join().unwrap();
     }
 
     #[test]
-    fn a_free_port_comes_with_its_vip_port() {
-        let (main, vip) = for_broker(LOCAL, 0, "listenPort, default").unwrap();
-        assert_eq!(vip.unwrap().local_addr().port() + VIP_BELOW, main.local_addr().port());
+    fn a_free_port_comes_with_its_vip_port_and_the_one_for_slaves() {
+        let port = |port: Port| port.local_addr().port();
+        let ForBroker { main, vip, log } = for_broker(LOCAL, 0, "listenPort, default", LogPort::Next, "").unwrap();
+        let main = port(main);
+        assert_eq!((port(vip.unwrap()) + VIP_BELOW, port(log.unwrap())), (main, main + 1));
+    }
+
+    #[test]
+    fn a_port_for_slaves_in_use_is_named() {
+        let holder = TcpListener::bind((LOCAL, 0)).unwrap();
+        let taken = holder.local_addr().unwrap().port();
+        let error = for_broker(LOCAL, 0, "listenPort", LogPort::At(taken), "haListenPort, default").unwrap_err();
+        let said = format!("{error:#}");
+        assert!(said.contains(&format!("127.0.0.1:{taken} for the broker's slaves (haListenPort, default)")), "{said}");
     }
 
     #[test]
     fn a_free_port_is_given_to_nobody_else_before_it_is_listened_at() {
         // So many that some would be given twice if they were let go.
-        let held: Vec<_> = (0..300).map(|_| for_broker(LOCAL, 0, "listenPort, default").unwrap()).collect();
-        let ports: Vec<Port> = held.into_iter().flat_map(|(main, vip)| [main, vip.unwrap()]).collect();
+        let bound = || for_broker(LOCAL, 0, "listenPort, default", LogPort::Next, "").unwrap();
+        let held: Vec<ForBroker> = (0..300).map(|_| bound()).collect();
+        let ports: Vec<Port> =
+            held.into_iter().flat_map(|ports| [ports.main, ports.vip.unwrap(), ports.log.unwrap()]).collect();
         let numbers: BTreeSet<u16> = ports.iter().map(|port| port.local_addr().port()).collect();
         assert_eq!(numbers.len(), ports.len());
     }

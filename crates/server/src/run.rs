@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use broker::Broker;
-use config::{Settings, StoreSettings};
+use config::{BrokerRole, BrokerSettings, HaPort, Settings, StoreSettings};
 use env::{Clock, Random, say};
 use names::Names;
 use net::{Budget, ConnectionSlots, Listener, ListenerOptions, ListenerTag, Port, Service};
@@ -27,7 +27,7 @@ use crate::machine::Descriptors;
 use crate::memory::Memory;
 use crate::metrics::{self, Exporter, Exporting};
 use crate::notify;
-use crate::ports;
+use crate::ports::{self, ForBroker, LogPort};
 use crate::settings::{self, Order};
 
 /// A file system with less room than this cannot take the first messages.
@@ -281,15 +281,32 @@ impl RunningNames {
 struct BrokerPorts {
     main: Port,
     vip: Option<Port>,
+    log: Option<Port>,
     metrics: Option<Exporter>,
 }
 
 impl BrokerPorts {
     async fn bind(order: &Order, port: u16) -> anyhow::Result<BrokerPorts> {
         let from = settings::listen_port(&order.settings);
-        let (main, vip) = ports::for_broker(order.settings.net()?.bind_address, port, &from)?;
-        Ok(BrokerPorts { main, vip, metrics: metrics::prepare(&order.settings).await? })
+        let log_from = format!("haListenPort, {}", order.settings.origin("haListenPort"));
+        let (bind, log) = (order.settings.net()?.bind_address, log_port(&order.settings.broker()?));
+        let ForBroker { main, vip, log } = ports::for_broker(bind, port, &from, log, &log_from)?;
+        Ok(BrokerPorts { main, vip, log, metrics: metrics::prepare(&order.settings).await? })
     }
+}
+
+/// Where a broker with these settings gives its log. Nobody asks a slave for it.
+fn log_port(settings: &BrokerSettings) -> LogPort {
+    match settings.broker_role {
+        BrokerRole::Slave => LogPort::Nowhere,
+        BrokerRole::AsyncMaster | BrokerRole::SyncMaster if is_next(settings) => LogPort::Next,
+        BrokerRole::AsyncMaster | BrokerRole::SyncMaster => LogPort::At(settings.ha_listen_port.0),
+    }
+}
+
+/// Whether the port for slaves is the one behind the broker's, also where that is a free one.
+fn is_next(settings: &BrokerSettings) -> bool {
+    settings.ha_listen_port.0.checked_sub(1) == Some(settings.listen_port)
 }
 
 struct RunningBroker {
@@ -305,7 +322,7 @@ struct RunningBroker {
 impl RunningBroker {
     async fn start(
         order: &Order,
-        BrokerPorts { main, vip, metrics }: BrokerPorts,
+        BrokerPorts { main, vip, log, metrics }: BrokerPorts,
         own_names: Option<SocketAddr>,
         shared: &Shared,
         memory: &Memory,
@@ -314,9 +331,12 @@ impl RunningBroker {
         let mut broker_settings = order.settings.broker()?;
         let store_settings = order.settings.store()?;
         let main_port = main.local_addr().port();
-        if broker_settings.ha_listen_port == broker_settings.listen_port.saturating_add(1) {
-            broker_settings.ha_listen_port = main_port.saturating_add(1);
-        }
+        broker_settings.ha_listen_port = match &log {
+            Some(log) => HaPort(log.local_addr().port()),
+            // A slave tells it, too.
+            None if is_next(&broker_settings) => HaPort(main_port.saturating_add(1)),
+            None => broker_settings.ha_listen_port,
+        };
         broker_settings.listen_port = main_port;
         let calls = settings::client_options(&order.settings)?;
         let advertised = settings::advertised(&order.settings, main_port).await?;
@@ -371,6 +391,7 @@ impl RunningBroker {
                 advertised,
                 configuration: order.settings.clone(),
                 config_file: order.file.clone(),
+                log_port: log,
                 clock,
                 random,
             })

@@ -93,6 +93,7 @@ fn write_configuration(settings: &Settings) -> anyhow::Result<bool> {
         advertised: SocketAddr::from((IpAddr::V4(Ipv4Addr::LOCALHOST), 0)),
         configuration: settings.clone(),
         config_file: None,
+        log_port: None,
         clock: Clock::real(),
         random: Random::from_entropy(),
     };

@@ -180,6 +180,7 @@ impl Served {
             calls: ClientOptions::default(),
             configuration,
             config_file: None,
+            log_port: None,
             clock: world.clock.clone(),
             random: Random::seeded(world.dice.next_u64()),
         };

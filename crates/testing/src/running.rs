@@ -1,6 +1,7 @@
 //! A running broker, and the requests that the tests ask it.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test that cannot go on fails")]
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use broker::{Broker, PageOptions, ProcessFigures, Start};
 use bytes::Bytes;
 use config::{Machine, Role, Settings, Sources};
 use env::{Clock, ManualClock, Random, TimeMs};
-use net::{CallError, Client, ClientOptions, Listener, ListenerOptions, Response};
+use net::{CallError, Client, ClientOptions, Listener, ListenerOptions, Port, Response};
 use protocol::batch::{self, InnerMessage};
 use protocol::code::request;
 use protocol::delay::DelayLevels;
@@ -31,6 +32,8 @@ pub struct Running {
     pub broker: Arc<Broker>,
     pub client: Client,
     pub address: String,
+    /// Where slaves get its log.
+    pub log: Option<SocketAddr>,
     stop: Option<oneshot::Sender<()>>,
     listening: tokio::task::JoinHandle<()>,
     store: Arc<Store>,
@@ -62,6 +65,8 @@ pub struct Setup {
     pub has_index: bool,
     /// Where records gather before they are written.
     pub pool: Option<PoolOptions>,
+    /// The port that it listens at, with the one behind it for slaves; 0: free ones; none: a free one, and no slaves.
+    pub main_port: Option<u16>,
     /// Where it registers.
     pub name_servers: Vec<String>,
     /// Which old files go.
@@ -85,6 +90,7 @@ impl Default for Setup {
             light_queues: None,
             has_index: false,
             pool: None,
+            main_port: None,
             name_servers: Vec::new(),
             retention: Retention::default(),
             more: &[],
@@ -150,6 +156,8 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
     let env = StoreEnv { clock: clock.clone(), random: random.clone(), disk: setup.device.disk(), ..StoreEnv::real() };
     let (store, _) = Store::open(options, env).unwrap();
     let advertised = "127.0.0.1:10911".parse().unwrap();
+    let (main_port, log_port) = ports(setup.main_port);
+    let log = log_port.as_ref().map(Port::local_addr);
     let name_servers = setup.name_servers.clone();
     let store_of_broker = Arc::clone(&store);
     let start = Start {
@@ -161,12 +169,29 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
         calls: ClientOptions::default(),
         configuration,
         config_file: None,
+        log_port,
         clock,
         random,
     };
     let broker = Broker::start(start).await.unwrap();
-    let (address, stop, listening) = Running::listen(Arc::clone(&broker)).await;
-    Running { broker, client: Client::new(ClientOptions::default()), address, stop: Some(stop), listening, store, dir }
+    let (address, stop, listening) = Running::listen(main_port, Arc::clone(&broker)).await;
+    let client = Client::new(ClientOptions::default());
+    Running { broker, client, address, log, stop: Some(stop), listening, store, dir }
+}
+
+/// The main port, and the one for slaves.
+fn ports(main_port: Option<u16>) -> (Port, Option<Port>) {
+    let at = |port: u16| Port::bind((Ipv4Addr::LOCALHOST, port).into()).unwrap();
+    let Some(wanted) = main_port else { return (at(0), None) };
+    // Ends with a port whose next one is nobody's.
+    loop {
+        let main = at(wanted);
+        let next = main.local_addr().port() + 1;
+        let log = if wanted > 0 { Ok(at(next)) } else { Port::bind_free((Ipv4Addr::LOCALHOST, next).into()) };
+        if let Ok(log) = log {
+            return (main, Some(log));
+        }
+    }
 }
 
 impl Running {
@@ -228,9 +253,9 @@ impl Running {
         image
     }
 
-    async fn listen(broker: Arc<Broker>) -> (String, oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
+    async fn listen(port: Port, broker: Arc<Broker>) -> (String, oneshot::Sender<()>, tokio::task::JoinHandle<()>) {
         let options = ListenerOptions { tls: None, ..ListenerOptions::default() };
-        let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), options, broker).unwrap();
+        let listener = Listener::on(port, options, broker).unwrap();
         let address = listener.local_addr().to_string();
         let (stop, stopped) = oneshot::channel::<()>();
         let listening = tokio::spawn(listener.run(async move {

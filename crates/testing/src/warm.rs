@@ -53,6 +53,7 @@ pub async fn start(dir: &Path, flush: FlushMode) -> (Arc<Store>, Arc<Broker>) {
         name_servers: Vec::new(),
         configuration,
         config_file: None,
+        log_port: None,
         calls: ClientOptions::default(),
         clock,
         random,

@@ -74,6 +74,7 @@ impl Cluster {
             calls: ClientOptions::default(),
             configuration,
             config_file: None,
+            log_port: None,
             clock,
             random,
         })

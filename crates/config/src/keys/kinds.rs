@@ -9,6 +9,8 @@ pub(super) const INT: Kind = Kind::Number { min: i32::MIN as i64, max: i32::MAX 
 pub(super) const LONG: Kind = Kind::Number { min: i64::MIN, max: i64::MAX, scaled: false };
 /// 0 lets the system choose a free one.
 pub(super) const PORT: Kind = Kind::Number { min: 0, max: u16::MAX as i64, scaled: false };
+/// Apache takes what is not above 0 for "not set".
+pub(super) const HA_PORT: Kind = Kind::Number { min: i32::MIN as i64, max: u16::MAX as i64, scaled: false };
 pub(super) const PERCENT: Kind = Kind::Number { min: 0, max: 100, scaled: false };
 /// Read 4, write 2.
 pub(super) const PERMISSION: Kind = Kind::Number { min: 0, max: 7, scaled: false };

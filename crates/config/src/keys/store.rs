@@ -1,6 +1,6 @@
 //! Keys of RocketMQ's `MessageStoreConfig`.
 
-use super::kinds::{BOOL, BYTES, COUNT, FLUSH_TYPE, INT, LONG, PERCENT, PERIOD, PORT, ROLE, SPAN, TEXT};
+use super::kinds::{BOOL, BYTES, COUNT, FLUSH_TYPE, HA_PORT, INT, LONG, PERCENT, PERIOD, ROLE, SPAN, TEXT};
 use super::reasons::*;
 use super::table::table;
 use crate::key::{Key, Section};
@@ -111,7 +111,7 @@ table! {
     used                     "maxIndexNum"                              COUNT      = "20000000" "index entries";
     live                     "maxMsgsNumBatch"                          COUNT      = "64"     "max query results";
     not_needed(INDEX)        "messageIndexSafe"                         BOOL       = "false"  "use index check point in recovery";
-    used                     "haListenPort"                             PORT       ~ "listenPort + 1" "HA port";
+    used                     "haListenPort"                             HA_PORT    ~ "listenPort + 1" "where a master gives its log to slaves; 0 or less: as if it were not set";
     used                     "haSendHeartbeatInterval"                  PERIOD     = "5000"   "HA heartbeat of a slave, ms";
     used                     "haHousekeepingInterval"                   PERIOD     = "20000"  "a slave connects anew when its master is silent for so many ms";
     off(REPLICAS)            "haTransferBatchSize"                      INT        = "32768"  "HA frame body";

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use env::Clock;
-use net::{ConnectionSlot, ConnectionSlots, Newcomer};
+use net::{ConnectionSlot, ConnectionSlots, Newcomer, Port};
 use protocol::LogOffset;
 use store::Store;
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -26,7 +26,7 @@ use super::{Closed, Feed, FeedOptions};
 use crate::lag::{Lag, Rate, Slave, Slaves};
 
 /// Connections that the kernel completes before we accept them.
-const BACKLOG: u32 = 128;
+const BACKLOG: i32 = 128;
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -96,12 +96,19 @@ impl FeedPort {
         options: PortOptions,
         slaves: Arc<Slaves>,
     ) -> io::Result<FeedPort> {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // A restart must not wait until the last connections have left TIME_WAIT.
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        let socket = socket.listen(BACKLOG)?;
-        let local = socket.local_addr()?;
+        FeedPort::on(Port::bind(address)?, store, clock, options, slaves)
+    }
+
+    /// The same at a port that is bound.
+    pub fn on(
+        port: Port,
+        store: Arc<Store>,
+        clock: Clock,
+        options: PortOptions,
+        slaves: Arc<Slaves>,
+    ) -> io::Result<FeedPort> {
+        let local = port.local_addr();
+        let socket = port.listen(BACKLOG)?;
         let places = Arc::new(ConnectionSlots::new(options.connections_max));
         let next_number = AtomicU64::new(0);
         let shared = Arc::new(Shared { store, clock, options, slaves, places, next_number });
