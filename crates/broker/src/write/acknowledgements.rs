@@ -306,10 +306,12 @@ impl Replier {
             while let Some((late_at, stage)) = waiting.late_at()
                 && late_at <= now
             {
+                // What no thread has written yet no slave can have, and it is not stored.
+                let stage = if waiting.left.has(Stage::Written) { Stage::Written } else { stage };
                 self.give_up(broker, waiting, Missed::Stage(stage));
             }
             for stage in missing.each() {
-                if waiting.left.has(stage) {
+                if waiting.left.has(stage) && !waiting.left.has(Stage::Written) {
                     self.give_up(broker, waiting, Missed::Slaves(stage));
                 }
             }
@@ -409,7 +411,7 @@ pub(crate) async fn reached(
         for stage in stages.each().filter(|stage| Stage::COPIED.contains(stage)) {
             copied(store, copies, stage, end, limits.copies).await?;
         }
-        Ok(())
+        Ok::<(), Missed>(())
     };
     tokio::try_join!(own, copied).map(|_| ())
 }
