@@ -430,7 +430,9 @@ async fn copied(store: &Store, copies: &Copies, stage: Stage, end: LogOffset, li
             }
         }
     };
-    timeout(limit, all).await.unwrap_or(Err(Missed::Stage(stage)))
+    let copied = timeout(limit, all).await.unwrap_or(Err(Missed::Stage(stage)));
+    // What no thread has written yet no slave can have, and it is not stored.
+    copied.map_err(|missed| if store.written().get() < end.0 { Missed::Stage(Stage::Written) } else { missed })
 }
 
 /// Code and remark of the answer to a send that asked for `stages` up to `end`, and for which
