@@ -1,6 +1,6 @@
 //! Keys of RocketMQ's `MessageStoreConfig`.
 
-use super::kinds::{BOOL, BYTES, COUNT, FLUSH_TYPE, HA_PORT, INT, LONG, PERCENT, PERIOD, ROLE, SPAN, TEXT};
+use super::kinds::{BOOL, BYTES, COPIES, COUNT, FLUSH_TYPE, HA_PORT, INT, LONG, LONG_SPAN, PERCENT, PERIOD, ROLE, SPAN, TEXT};
 use super::reasons::*;
 use super::table::table;
 use crate::key::{Key, Section};
