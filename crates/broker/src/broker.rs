@@ -11,8 +11,10 @@ use net::Budget;
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::delay::DelayLevels;
+use replica::feed::FeedOptions;
 use replica::lag::Slaves;
 use store::Store;
+use tokio::sync::watch;
 
 use crate::beside::Beside;
 use crate::client_handle::ClientHandle;
@@ -21,7 +23,6 @@ use crate::delay::Delay;
 use crate::ids::Ids;
 use crate::limits::Limits;
 use crate::lite::Lite;
-use crate::master::LogPort;
 use crate::oneway_refusals::OnewayRefusals;
 use crate::pop::Pops;
 use crate::state::clients::Clients;
@@ -31,6 +32,8 @@ use crate::state::configuration::Configuration;
 use crate::state::filters::Filters;
 use crate::state::following::Following;
 use crate::state::groups::Groups;
+use crate::state::log_port::LogPort;
+use crate::state::members::Members;
 use crate::state::needs::Needs;
 use crate::state::offsets::Offsets;
 use crate::state::order_locks::OrderLocks;
@@ -96,6 +99,10 @@ pub struct Broker {
     pub(crate) log_port: Option<LogPort>,
     /// The slaves of a master. A slave has none.
     pub(crate) slaves: Arc<Slaves>,
+    /// How they are fed. Changes with the settings.
+    pub(crate) feeding: watch::Sender<FeedOptions>,
+    /// The brokers of this set, of which slaves may have the log.
+    pub(crate) members: Members,
     pub(crate) limits: Limits,
     pub(crate) unreadable: Unreadable,
     pub(crate) needs: Needs,

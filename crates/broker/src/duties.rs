@@ -15,6 +15,7 @@ use net::{ClientOptions, Port};
 use parking_lot::Mutex;
 use protocol::delay::DelayLevels;
 use store::{Store, StoreError};
+use tokio::sync::watch;
 
 use crate::beside::{self, Beside};
 use crate::broker::Broker;
@@ -24,7 +25,7 @@ use crate::delay::{self, Delay};
 use crate::ids::Ids;
 use crate::limits::Limits;
 use crate::lite::{self, Lite};
-use crate::master::{self, LogPort};
+use crate::master;
 use crate::oneway_refusals::OnewayRefusals;
 use crate::pop::{self, Pops};
 use crate::refusal::Refusal;
@@ -35,6 +36,8 @@ use crate::state::configuration::Configuration;
 use crate::state::filters::Filters;
 use crate::state::following::Following;
 use crate::state::groups::Groups;
+use crate::state::log_port::{LogPort, feed_options};
+use crate::state::members::Members;
 use crate::state::needs::Needs;
 use crate::state::offsets::{Offsets, after_loss, rows};
 use crate::state::order_locks::OrderLocks;
@@ -206,6 +209,7 @@ const DUTIES: &[Duty] = &[
     duty("events of lite topics", DELIVERING, Ends::Last, |broker, stop| Box::pin(lite::dispatch(broker, stop))),
     duty("mappings of static topics", MASTER, Ends::Last, |broker, stop| Box::pin(clean::keep(broker, stop))),
     duty("placement of topics", MASTER, Ends::Last, |broker, stop| Box::pin(placement::run(broker, stop))),
+    duty("members of the set", MASTER, Ends::Last, |broker, stop| Box::pin(master::keep_members(broker, stop))),
     duty("log for slaves", MASTER, Ends::WithWaits, |broker, stop| Box::pin(master::serve(broker, stop))),
     duty("copy of the log", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::follow(broker, stop))),
     duty("tables of the master", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::keep_tables(broker, stop))),
@@ -325,6 +329,8 @@ impl Broker {
             ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port.0),
             log_port: log_port.map(LogPort::new),
             slaves: Arc::default(),
+            feeding: watch::Sender::new(feed_options(&settings)),
+            members: Members::default(),
             limits: Limits::default(),
             unreadable: Unreadable::default(),
             needs: Needs::default(),

@@ -6,6 +6,10 @@ mod exposition;
 mod groups;
 mod traffic;
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
 use config::StoreSettings;
 use env::{Clock, TimeMs};
 use exposition::{Exposition, MetricKind};
@@ -14,6 +18,7 @@ use store::{MemoryFigures, Store};
 
 use crate::broker::Broker;
 use crate::config_files::ConfigFiles;
+use crate::retention_floor;
 use crate::state::falls::{Cause, Waited};
 use crate::state::following::Following;
 use crate::state::role::Standing;
@@ -66,6 +71,7 @@ impl Broker {
         groups::show_lags(self, &mut page);
         storage(&self.store, &self.clock, &mut page);
         following(&self.standing, &self.following, self.store.end(), &mut page);
+        slaves(self, &mut page);
         groups::show_needs(self, &mut page);
         if let Some(memory) = self.store.memory() {
             shares(&memory, &mut page);
@@ -131,6 +137,38 @@ fn following(standing: &Standing, following: &Following, end: LogOffset, page: &
         page.metric("gantry_replica_lag_bytes", MetricKind::Gauge, behind);
         page.value(&[], bytes);
     }
+}
+
+/// The slaves of a master. Several at one address are one value, that of the one that is furthest behind.
+fn slaves(broker: &Broker, page: &mut Exposition) {
+    if broker.standing.is_slave() {
+        return;
+    }
+    let (now, end, slaves) = (broker.clock.elapsed(), broker.store.end(), broker.slaves.list());
+    page.metric("gantry_replica_slaves", MetricKind::Gauge, "Slaves that are connected");
+    page.value(&[], slaves.len());
+    let mut lags: BTreeMap<IpAddr, (u64, Duration)> = BTreeMap::new();
+    for slave in &slaves {
+        let bytes = end.0.saturating_sub(slave.acknowledged.0);
+        let (bytes_max, time_max) = lags.entry(slave.address.ip().to_canonical()).or_default();
+        *bytes_max = bytes.max(*bytes_max);
+        *time_max = slave.lag.behind(now, slave.acknowledged, end).max(*time_max);
+    }
+    page.metric("gantry_replica_slave_lag_bytes", MetricKind::Gauge, "Bytes of the log that a slave does not have");
+    lags.iter().for_each(|(slave, (bytes, _))| page.value(&[("slave", &slave.to_string())], bytes));
+    let seconds = "For how long the log has had bytes that a slave does not have";
+    page.metric("gantry_replica_slave_lag_seconds", MetricKind::Gauge, seconds);
+    lags.iter().for_each(|(slave, (_, time))| page.value(&[("slave", &slave.to_string())], time.as_secs_f64()));
+    if let Some(at) = retention_floor::slaves_need_from(broker) {
+        let needed = "Bytes of the log that are kept because a slave has yet to get them";
+        page.metric("gantry_log_needed_by_slaves_bytes", MetricKind::Gauge, needed);
+        page.value(&[], end.0.saturating_sub(at.0));
+    }
+    page.metric("gantry_replica_sent_bytes_total", MetricKind::Counter, "Bytes of the log that went to slaves");
+    page.value(&[], broker.slaves.sent());
+    let closed = "Connections to the port for slaves that ended, by reason";
+    page.metric("gantry_replica_closed_connections_total", MetricKind::Counter, closed);
+    broker.slaves.closed().for_each(|(reason, count)| page.value(&[("reason", reason)], count));
 }
 
 fn storage(store: &Store, clock: &Clock, page: &mut Exposition) {
