@@ -11,8 +11,10 @@ use net::Budget;
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::delay::DelayLevels;
+use replica::feed::FeedOptions;
 use replica::lag::Slaves;
 use store::Store;
+use tokio::sync::watch;
 
 use crate::beside::Beside;
 use crate::client_handle::ClientHandle;
@@ -21,7 +23,6 @@ use crate::delay::Delay;
 use crate::ids::Ids;
 use crate::limits::Limits;
 use crate::lite::Lite;
-use crate::master::LogPort;
 use crate::oneway_refusals::OnewayRefusals;
 use crate::pop::Pops;
 use crate::state::clients::Clients;
@@ -32,6 +33,8 @@ use crate::state::copies::Copies;
 use crate::state::filters::Filters;
 use crate::state::following::Following;
 use crate::state::groups::Groups;
+use crate::state::log_port::LogPort;
+use crate::state::members::Members;
 use crate::state::needs::Needs;
 use crate::state::offsets::Offsets;
 use crate::state::order_locks::OrderLocks;
@@ -99,6 +102,10 @@ pub struct Broker {
     pub(crate) slaves: Arc<Slaves>,
     /// What acknowledgements of a master wait for on slaves.
     pub(crate) copies: Arc<Copies>,
+    /// How they are fed. Changes with the settings.
+    pub(crate) feeding: watch::Sender<FeedOptions>,
+    /// The brokers of this set, of which slaves may have the log.
+    pub(crate) members: Members,
     pub(crate) limits: Limits,
     pub(crate) unreadable: Unreadable,
     pub(crate) needs: Needs,

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use protocol::delay::DelayLevels;
 use replica::lag::Slaves;
 use store::{Store, StoreError};
+use tokio::sync::watch;
 
 use crate::beside::{self, Beside};
 use crate::broker::Broker;
@@ -25,7 +26,7 @@ use crate::delay::{self, Delay};
 use crate::ids::Ids;
 use crate::limits::Limits;
 use crate::lite::{self, Lite};
-use crate::master::{self, LogPort};
+use crate::master;
 use crate::oneway_refusals::OnewayRefusals;
 use crate::pop::{self, Pops};
 use crate::refusal::Refusal;
@@ -37,6 +38,8 @@ use crate::state::copies::{self, Copies};
 use crate::state::filters::Filters;
 use crate::state::following::Following;
 use crate::state::groups::Groups;
+use crate::state::log_port::{LogPort, feed_options};
+use crate::state::members::Members;
 use crate::state::needs::Needs;
 use crate::state::offsets::{Offsets, after_loss, rows};
 use crate::state::order_locks::OrderLocks;
@@ -211,6 +214,7 @@ const DUTIES: &[Duty] = &[
     duty("events of lite topics", DELIVERING, Ends::Last, |broker, stop| Box::pin(lite::dispatch(broker, stop))),
     duty("mappings of static topics", MASTER, Ends::Last, |broker, stop| Box::pin(clean::keep(broker, stop))),
     duty("placement of topics", MASTER, Ends::Last, |broker, stop| Box::pin(placement::run(broker, stop))),
+    duty("members of the set", MASTER, Ends::Last, |broker, stop| Box::pin(master::keep_members(broker, stop))),
     duty("log for slaves", MASTER, Ends::WithWaits, |broker, stop| Box::pin(master::serve(broker, stop))),
     duty("copy of the log", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::follow(broker, stop))),
     duty("tables of the master", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::keep_tables(broker, stop))),
@@ -332,6 +336,8 @@ impl Broker {
             log_port: log_port.map(LogPort::new),
             copies: Copies::new(&store, &slaves, clock.clone(), &store_settings),
             slaves,
+            feeding: watch::Sender::new(feed_options(&settings)),
+            members: Members::default(),
             limits: Limits::default(),
             unreadable: Unreadable::default(),
             needs: Needs::default(),

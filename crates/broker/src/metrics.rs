@@ -6,6 +6,10 @@ mod exposition;
 mod groups;
 mod traffic;
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
 use config::StoreSettings;
 use env::{Clock, TimeMs};
 use exposition::{Exposition, MetricKind};
@@ -15,6 +19,7 @@ use store::{MemoryFigures, Stage, Store};
 
 use crate::broker::Broker;
 use crate::config_files::ConfigFiles;
+use crate::retention_floor;
 use crate::state::copies::Copies;
 use crate::state::falls::{Cause, Waited};
 use crate::state::following::Following;
@@ -68,6 +73,7 @@ impl Broker {
         groups::show_lags(self, &mut page);
         storage(&self.store, &self.clock, &mut page);
         following(&self.standing, &self.following, self.store.end(), &mut page);
+        slaves(self, &mut page);
         copies(&self.standing, &self.copies, &mut page);
         groups::show_needs(self, &mut page);
         if let Some(memory) = self.store.memory() {
@@ -143,23 +149,55 @@ fn copies(standing: &Standing, copies: &Copies, page: &mut Exposition) {
     }
     let judged = copies.judge();
     let needed = "Slaves that the acknowledgement of a send waits for, where its topic and itself say nothing";
-    page.metric("gantry_replicas_needed", MetricKind::Gauge, needed);
+    page.metric("gantry_replica_needed", MetricKind::Gauge, needed);
     page.value(&[], judged.needed(Stage::CopiedBySetting));
-    page.metric("gantry_replicas_connected", MetricKind::Gauge, "Slaves that copy the log, by address");
+    page.metric("gantry_replica_addresses", MetricKind::Gauge, "Slaves that copy the log, by address");
     page.value(&[], judged.connected());
     let in_sync = "Slaves that are less than haMaxGapNotInSync bytes behind";
-    page.metric("gantry_replicas_in_sync", MetricKind::Gauge, in_sync);
+    page.metric("gantry_replica_in_sync", MetricKind::Gauge, in_sync);
     page.value(&[], judged.in_sync());
     let alone = "Whether a SYNC_MASTER acknowledges with its own copy alone, as no slave is in sync";
-    page.metric("gantry_acknowledges_alone", MetricKind::Gauge, alone);
+    page.metric("gantry_replica_acknowledges_alone", MetricKind::Gauge, alone);
     page.value(&[], u64::from(judged.is_alone()));
     let unacknowledged =
         "Answers to sends that are stored, and that slaves did not have: 11 for want of slaves, 12 late ones";
-    page.metric("gantry_unacknowledged_sends_total", MetricKind::Counter, unacknowledged);
+    page.metric("gantry_replica_unacknowledged_sends_total", MetricKind::Counter, unacknowledged);
     let codes = [ResponseCode::SlaveNotAvailable, ResponseCode::FlushSlaveTimeout];
     for (code, count) in codes.into_iter().zip(copies.unacknowledged()) {
         page.value(&[("response_code", &(code as i32).to_string())], count);
     }
+}
+
+/// The slaves of a master. Several at one address are one value, that of the one that is furthest behind.
+fn slaves(broker: &Broker, page: &mut Exposition) {
+    if broker.standing.is_slave() {
+        return;
+    }
+    let (now, end, slaves) = (broker.clock.elapsed(), broker.store.end(), broker.slaves.list());
+    page.metric("gantry_replica_slaves", MetricKind::Gauge, "Slaves that are connected");
+    page.value(&[], slaves.len());
+    let mut lags: BTreeMap<IpAddr, (u64, Duration)> = BTreeMap::new();
+    for slave in &slaves {
+        let bytes = end.0.saturating_sub(slave.acknowledged.0);
+        let (bytes_max, time_max) = lags.entry(slave.address.ip().to_canonical()).or_default();
+        *bytes_max = bytes.max(*bytes_max);
+        *time_max = slave.lag.behind(now, slave.acknowledged, end).max(*time_max);
+    }
+    page.metric("gantry_replica_slave_lag_bytes", MetricKind::Gauge, "Bytes of the log that a slave does not have");
+    lags.iter().for_each(|(slave, (bytes, _))| page.value(&[("slave", &slave.to_string())], bytes));
+    let seconds = "For how long the log has had bytes that a slave does not have";
+    page.metric("gantry_replica_slave_lag_seconds", MetricKind::Gauge, seconds);
+    lags.iter().for_each(|(slave, (_, time))| page.value(&[("slave", &slave.to_string())], time.as_secs_f64()));
+    if let Some(at) = retention_floor::slaves_need_from(broker) {
+        let needed = "Bytes of the log that are kept because a slave has yet to get them";
+        page.metric("gantry_log_needed_by_slaves_bytes", MetricKind::Gauge, needed);
+        page.value(&[], end.0.saturating_sub(at.0));
+    }
+    page.metric("gantry_replica_sent_bytes_total", MetricKind::Counter, "Bytes of the log that went to slaves");
+    page.value(&[], broker.slaves.sent());
+    let closed = "Connections to the port for slaves that ended, by reason";
+    page.metric("gantry_replica_closed_connections_total", MetricKind::Counter, closed);
+    broker.slaves.closed().for_each(|(reason, count)| page.value(&[("reason", reason)], count));
 }
 
 fn storage(store: &Store, clock: &Clock, page: &mut Exposition) {

@@ -1,9 +1,10 @@
 //! How far back messages are still needed, so that retention does not take from a group what it has yet to consume, nor what waits for its time
-//! or its end.
+//! or its end, nor from a slave what it has yet to copy.
 //!
 //! A group counts in a topic while it is connected and subscribes to it, or has committed there within `activeGroupHours`, restarts in
 //! between or not; one that went away for longer has lost its claim, as in Apache. What was popped and is on lease counts in any case: it comes
-//! again, unless it is acknowledged. Retention and the page of metrics ask on threads that may wait, so a look into a queue's file is allowed
+//! again, unless it is acknowledged. A slave counts while it is connected and for a while longer, unless it is too far behind
+//! (`replicaRetentionMax`). Retention and the page of metrics ask on threads that may wait, so a look into a queue's file is allowed
 //! here.
 
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ use crate::broker::Broker;
 use crate::transaction;
 
 const HOUR_MS: i64 = 3_600_000;
+/// How long files are kept for a slave that left: longer than it takes to start again.
+const SLAVES_KEPT_FOR: Duration = Duration::from_secs(300);
 
 /// Which old files of the store go, and when, by the settings. Hours are those of the machine's zone, as in Apache; UTC where it has none.
 pub fn retention(settings: &StoreSettings) -> Retention {
@@ -55,7 +58,21 @@ pub(crate) fn begin(broker: &Arc<Broker>) {
 fn needed_from(broker: &Broker) -> Option<LogOffset> {
     let mut oldest: Option<LogOffset> = None;
     each_not_consumed(broker, &mut |_, _, at| oldest = Some(oldest.map_or(at, |oldest| oldest.min(at))));
-    oldest.into_iter().chain(waiting_from(broker)).min()
+    oldest.into_iter().chain(waiting_from(broker)).chain(slaves_need_from(broker)).min()
+}
+
+/// Where the slave is that is furthest behind, of those that files are kept for.
+pub(crate) fn slaves_need_from(broker: &Broker) -> Option<LogOffset> {
+    let needs = broker.slaves.needs(broker.clock.elapsed(), SLAVES_KEPT_FOR);
+    if needs.is_empty() {
+        return None;
+    }
+    let percent = broker.settings.load().replica_retention_max;
+    // Of a disk that does not say how large it is nothing is known to be too much.
+    let disk_bytes = broker.store.disk_use().map_or(u64::MAX, |disk| disk.total);
+    let bytes_max = u64::try_from(u128::from(disk_bytes) * u128::from(percent) / 100).unwrap_or(u64::MAX);
+    let end = broker.store.end().0;
+    needs.into_iter().filter(|at| end.saturating_sub(at.0) <= bytes_max).min()
 }
 
 /// Where the oldest message lies that waits for its time, or for its end: timer messages, those of delay levels, half messages.

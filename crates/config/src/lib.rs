@@ -11,7 +11,8 @@ pub mod key;
 pub mod keys;
 pub mod labels;
 mod machine;
-pub mod properties;
+pub mod networks;
+mod properties;
 mod settings;
 mod typed;
 mod values;
@@ -19,6 +20,7 @@ mod values;
 pub use finding::{Finding, Weight};
 pub use key::Role;
 pub use machine::Machine;
+pub use networks::Networks;
 pub use settings::{AboveFile, Change, ConfigError, ConfigErrors, Origin, Settings, SourceFile, Sources};
 pub use typed::{
     BrokerRole, BrokerSettings, ClientAuth, ClientTlsSettings, FlushDiskType, HaPort, Labels, MemorySettings,

@@ -9,6 +9,7 @@ use crate::finding::{RATIO_LIMITS, round_up};
 use crate::key::{Kind, parse_bool, parse_number};
 use crate::keys;
 use crate::labels;
+use crate::networks::Networks;
 use crate::settings::{ConfigError, Settings};
 
 /// A type that a setting can have. The text has passed the key's own check.
@@ -111,6 +112,12 @@ impl Typed for HaPort {
         let port = if set > 0 { set } else { number(settings, "listenPort")?.saturating_add(1) };
         let objection = "no port: listenPort + 1 is above 65535; set haListenPort to a port that is free";
         u16::try_from(port).map(HaPort).map_err(|_| invalid(settings, name, objection))
+    }
+}
+
+impl Typed for Networks {
+    fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
+        Networks::parse(&settings.text(name)).map_err(|objection| invalid(settings, name, &objection))
     }
 }
 
@@ -252,12 +259,24 @@ settings! {
         broker_role: BrokerRole = "brokerRole";
         /// Where a slave finds its master's log, if not where the name servers say.
         ha_master_address: Option<String> = "haMasterAddress";
-        /// A slave that has reported nothing for so many ms repeats its last report.
+        /// A slave that has reported nothing for so many ms repeats its last report; a master that has sent nothing sends a heartbeat.
         ha_send_heartbeat_interval: u64 = "haSendHeartbeatInterval";
-        /// A master that has sent nothing for so many ms is gone.
+        /// A master that has sent nothing for so many ms is gone, and a slave that has reported nothing.
         ha_housekeeping_interval: u64 = "haHousekeepingInterval";
-        /// Does a slave with an empty log copy the last file only?
+        /// Does a slave with an empty log copy the last file only, and does a master give it no more?
         sync_from_last_file: bool = "syncFromLastFile";
+        /// The longest body of a frame to a slave, in bytes.
+        ha_transfer_batch_size: usize = "haTransferBatchSize";
+        /// Is there a limit to what goes to a slave in a second?
+        ha_flow_control_enable: bool = "haFlowControlEnable";
+        /// The limit, in bytes.
+        max_ha_transfer_byte_in_second: u64 = "maxHaTransferByteInSecond";
+        /// A slave that is so many bytes behind is not in sync.
+        ha_max_gap_not_in_sync: u64 = "haMaxGapNotInSync";
+        /// Addresses that may have the log, besides those of this set.
+        replica_allow: Networks = "replicaAllow";
+        /// Percent of the log's file system that is kept for slaves which are behind.
+        replica_retention_max: u64 = "replicaRetentionMax";
         /// Does a slave answer pulls?
         slave_read_enable: bool = "slaveReadEnable";
         /// Where to register.

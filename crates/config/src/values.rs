@@ -4,17 +4,20 @@ use std::net::IpAddr;
 
 use protocol::delay::DelayLevels;
 
+use crate::networks::Networks;
+
 /// Why a value can never work, as the end of the sentence "… is".
 type Objection = fn(&str) -> Option<String>;
 
 /// The keys that look closer at their values than their kind does.
-const CLOSER: [(&str, Objection); 9] = [
+const CLOSER: [(&str, Objection); 10] = [
     ("brokerIP1", host),
     ("brokerIP2", host),
     ("metricsPromExporterHost", host),
     ("bindAddress", address),
     ("haMasterAddress", log_of_master),
     ("namesrvAddr", name_servers),
+    ("replicaAllow", networks),
     ("messageDelayLevel", delay_levels),
     ("mappedFileSizeCommitLog", file_of_log),
     ("mappedFileSizeTimerLog", file_of_timer_log),
@@ -46,6 +49,10 @@ fn host(value: &str) -> Option<String> {
 
 fn address(value: &str) -> Option<String> {
     value.parse::<IpAddr>().is_err().then(|| "not an IP address".to_owned())
+}
+
+fn networks(value: &str) -> Option<String> {
+    Networks::parse(value).err()
 }
 
 fn is_host(value: &str) -> bool {

@@ -204,13 +204,37 @@ fn a_slave_has_an_id_above_0_and_keys_that_a_master_does_not_read() {
     }
     assert_eq!(master.findings().len(), 2, "{:?}", master.findings());
     assert!(refusal("brokerId=0\nbrokerRole=SLAVE\n").contains("set brokerId=1"));
-    for wrong in ["haMasterAddress=m", "haMasterAddress=m:10912;n:10912", "haHousekeepingInterval=0"] {
+    for wrong in ["haMasterAddress=m", "haMasterAddress=m:10912;n:10912"] {
         assert!(refusal(&format!("brokerRole=SLAVE\nbrokerId=1\n{wrong}\n")).contains(wrong));
         // A master's file may have had it for years.
         let key = wrong.split('=').next().unwrap();
         assert!(about(&load(&format!("{wrong}\n")), key).says.contains("only a slave"));
     }
     assert!(refusal("enableSlaveActingMaster=true\n").contains("not part of this version"));
+}
+
+#[test]
+fn a_master_says_where_slaves_get_its_log_and_who_may_have_it() {
+    let port = |lines: &str| load(lines).broker().unwrap().ha_listen_port.0;
+    assert_eq!(port("listenPort=20911\n"), 20912);
+    // As in Apache, what is not above 0 is not set.
+    assert_eq!((port("haListenPort=0\n"), port("haListenPort=-1\n"), port("haListenPort=7\n")), (10912, 10912, 7));
+    assert!(refusal("listenPort=65535\n").contains("haListenPort"));
+    let allow = load("replicaAllow=10.0.0.0/8,192.168.1.7\n").broker().unwrap().replica_allow;
+    assert!(allow.contains([10, 9, 8, 7].into()) && !allow.contains([192, 168, 1, 8].into()));
+    for (wrong, limit) in [
+        ("replicaAllow=10.0.0.0/33", "32"),
+        ("replicaAllow=host", "neither an IP address"),
+        ("haListenPort=70000", "65535"),
+        ("haHousekeepingInterval=0", "1"),
+        ("haTransferBatchSize=100", "1024"),
+        ("maxHaTransferByteInSecond=0", "1024"),
+        ("replicaRetentionMax=101", "100"),
+    ] {
+        let said = refusal(&format!("{wrong}\n"));
+        assert!(said.contains(wrong) && said.contains(limit), "{said}");
+    }
+    assert!(about(&load("haSlaveFallbehindMax=1\n"), "haSlaveFallbehindMax").says.contains("haMaxGapNotInSync"));
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 
+use config::BrokerRole;
+
 use super::finding::Finding;
 use super::host::Host;
 use super::names::name_servers_of;
@@ -131,8 +133,7 @@ fn second(patient: &Patient) -> Option<Finding> {
         Finding::note(title)
             .effect("it is not an address of this machine: right behind a translation of addresses if that leads here, and wrong otherwise")
     } else {
-        Finding::ok(title)
-            .effect("it is an address of this machine. Nobody listens there in this version, which has no slaves")
+        Finding::ok(title).effect("it is an address of this machine")
     };
     Some(seen(finding).seen("/proc/net/fib_trie, /proc/net/if_inet6", format!("own addresses: {}", listed(&own))))
 }
@@ -233,7 +234,10 @@ pub fn port(patient: &Patient) -> Vec<Finding> {
     }
     let bind = settings.text("bindAddress").parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let mut findings = Vec::new();
-    for (port, what) in [(Some(port), "broker"), (port.checked_sub(VIP_BELOW).filter(|port| *port > 0), "VIP channel")]
+    let vip = port.checked_sub(VIP_BELOW).filter(|port| *port > 0);
+    let of_log = log_port(patient, port);
+    for (port, what, key) in
+        [(Some(port), "broker", "listenPort"), (vip, "VIP channel", "listenPort"), (of_log, "slaves", "haListenPort")]
     {
         let Some(port) = port else { continue };
         let at = SocketAddr::from((bind, port));
@@ -254,16 +258,27 @@ pub fn port(patient: &Patient) -> Vec<Finding> {
                 .of(port.to_string())
                 .seen(format!("bind {at}"), error)
                 .effect(effect)
-                .fix(format!("ss -ltnp 'sport = :{port}' shows who has it; or set listenPort")),
+                .fix(format!("ss -ltnp 'sport = :{port}' shows who has it; or set {key}")),
         );
     }
     if findings.is_empty() {
+        let ports: Vec<String> = [Some(port), vip, of_log].into_iter().flatten().map(|port| port.to_string()).collect();
         findings.push(
-            Finding::ok(format!("the ports of the broker, {port} and {}, are free", port.saturating_sub(VIP_BELOW)))
+            Finding::ok(format!("the ports of the broker ({}) are free", ports.join(", ")))
                 .seen(format!("bind {bind}"), "possible"),
         );
     }
     findings
+}
+
+/// Where a master whose main port is `port` gives its log; none: it is a slave.
+fn log_port(patient: &Patient, port: u16) -> Option<u16> {
+    let settings = patient.target.settings.broker().ok()?;
+    if settings.broker_role == BrokerRole::Slave {
+        return None;
+    }
+    let is_next = settings.ha_listen_port.0.checked_sub(1) == Some(settings.listen_port);
+    if is_next { port.checked_add(1) } else { Some(settings.ha_listen_port.0) }
 }
 
 /// Another broker has the port.
@@ -319,6 +334,17 @@ fn reached(patient: &Patient, host: &str, port: u16) -> Vec<Finding> {
                 .effect("name servers say that replicas find it there")
                 .fix("brokerIP2= an address of this machine, or none: then it is brokerIP1"),
         });
+    }
+    if let Some(of_log) = log_port(patient, port)
+        && let Err(error) = connect(&second, of_log)
+    {
+        findings.push(
+            Finding::warning(format!("slaves cannot get the log at {second}:{of_log}"))
+                .of("haListenPort")
+                .seen(format!("connect {second}:{of_log}"), error)
+                .effect("name servers tell slaves to get it there")
+                .fix("open the port in the firewall, or brokerIP2= an address that leads here"),
+        );
     }
     let vip = port.saturating_sub(VIP_BELOW);
     if let Some(error) = (vip > 0).then(|| connect(host, vip)).and_then(Result::err) {

@@ -12,6 +12,7 @@ mod port;
 use std::time::Duration;
 
 use protocol::LogOffset;
+use tokio::sync::watch;
 
 use crate::wire::plain::{BODY_BYTES, Misread, Reports};
 
@@ -30,6 +31,17 @@ pub struct FeedOptions {
     pub from_last_file: bool,
     /// Bytes of bodies a second (`maxHaTransferByteInSecond`); none: as many as go through.
     pub bytes_per_second: Option<u64>,
+}
+
+impl FeedOptions {
+    /// These, which do not change.
+    pub fn fixed(self) -> watch::Receiver<FeedOptions> {
+        watch::channel(self).1
+    }
+
+    fn allowance(&self, now: Duration) -> Option<Allowance> {
+        self.bytes_per_second.map(|per_second| Allowance { per_second, left: per_second, at: now })
+    }
 }
 
 impl Default for FeedOptions {
@@ -260,8 +272,8 @@ pub struct Feed {
 impl Feed {
     /// For a slave that has just connected.
     pub fn new(options: FeedOptions, now: Duration) -> Feed {
-        let allowance = options.bytes_per_second.map(|per_second| Allowance { per_second, left: per_second, at: now });
         Feed {
+            allowance: options.allowance(now),
             options,
             reports: Reports::default(),
             began: None,
@@ -270,8 +282,15 @@ impl Feed {
             stage: Stage::Idle,
             heard_at: now,
             sent_at: now,
-            allowance,
         }
+    }
+
+    /// From now on the slave is fed in another way. Where its transfer began stays.
+    pub fn tune(&mut self, options: FeedOptions, now: Duration) {
+        if options.bytes_per_second != self.options.bytes_per_second {
+            self.allowance = options.allowance(now);
+        }
+        self.options = options;
     }
 
     /// Where the next frame begins.

@@ -3,7 +3,7 @@
 //! [`Slaves`] has a row for each slave that has reported, written by its driver. A plain connection names nobody, so an address is one
 //! copy however many connections it has: two connections of one slave acknowledge nothing twice.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::OnceLock;
@@ -16,6 +16,8 @@ use protocol::body::{HaConnectionRuntimeInfo, HaRuntimeInfo};
 
 use crate::feed::{CLOSED, Closed};
 
+/// Slaves that left whose places are remembered.
+const LEFT_MAX: usize = 64;
 /// Lines about connections that end are logged as often as this.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 
@@ -104,6 +106,13 @@ pub struct Slave {
     pub lag: Lag,
 }
 
+impl Slave {
+    /// Where the bytes begin that it has yet to get.
+    fn needs(&self) -> LogOffset {
+        self.acknowledged.max(self.began)
+    }
+}
+
 /// What is called when slaves have changed.
 type OnChange = Box<dyn Fn(&Slaves) + Send + Sync>;
 
@@ -111,6 +120,10 @@ type OnChange = Box<dyn Fn(&Slaves) + Send + Sync>;
 pub struct Slaves {
     /// Guards the rows; taken for an acknowledgement, a frame and a look. Nothing is taken inside.
     rows: Mutex<HashMap<u64, Slave>>,
+    /// Where slaves that left were, and when they did, the newest last. Guards itself only.
+    left: Mutex<VecDeque<(LogOffset, Duration)>>,
+    /// Bytes of the log that went out. Relaxed: it stands alone.
+    sent: AtomicU64,
     /// By [`Closed::kind`]. Relaxed: they stand alone.
     closed: [AtomicU64; CLOSED.len()],
     /// Guards itself only.
@@ -122,6 +135,8 @@ impl Default for Slaves {
     fn default() -> Slaves {
         Slaves {
             rows: Mutex::default(),
+            left: Mutex::default(),
+            sent: AtomicU64::new(0),
             closed: std::array::from_fn(|_| AtomicU64::new(0)),
             lines: Mutex::default(),
             on_change: OnceLock::new(),
@@ -178,9 +193,35 @@ impl Slaves {
     }
 
     /// The slave is gone.
-    pub(crate) fn leave(&self, number: u64) {
-        self.rows.lock().remove(&number);
+    pub(crate) fn leave(&self, number: u64, now: Duration) {
+        let Some(slave) = self.rows.lock().remove(&number) else { return };
+        {
+            let mut left = self.left.lock();
+            if left.len() == LEFT_MAX {
+                left.pop_front();
+            }
+            left.push_back((slave.needs(), now));
+        }
         self.changed();
+    }
+
+    /// So many bytes of the log went out.
+    pub(crate) fn note_sent(&self, bytes: u64) {
+        self.sent.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes of the log that went to slaves since the start.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Of each slave that is connected, or left no longer than `kept_for` ago, where the bytes begin that it has yet to get.
+    pub fn needs(&self, now: Duration, kept_for: Duration) -> Vec<LogOffset> {
+        let mut needs: Vec<LogOffset> = self.rows.lock().values().map(Slave::needs).collect();
+        let mut left = self.left.lock();
+        left.retain(|(_, at)| now.saturating_sub(*at) < kept_for);
+        needs.extend(left.iter().map(|(at, _)| *at));
+        needs
     }
 
     /// Counts why a connection ended. Says whether that may be logged now, and how many before were not.
@@ -310,7 +351,7 @@ mod tests {
         slaves.enter(3, slave("10.0.0.2:1000", 600));
         assert_eq!((slaves.position(1), slaves.position(2)), (Some(LogOffset(700)), Some(LogOffset(600))));
         slaves.update(3, |slave| slave.acknowledged = LogOffset(800));
-        slaves.leave(2);
+        slaves.leave(2, ms(0));
         assert_eq!((slaves.position(1), slaves.position(2)), (Some(LogOffset(800)), Some(LogOffset(500))));
     }
 
@@ -325,9 +366,28 @@ mod tests {
         // A frame that goes out is nothing that anybody has.
         slaves.update(1, |slave| slave.next = LogOffset(100));
         slaves.enter(2, slave("10.0.0.2:1000", 90));
-        slaves.leave(1);
+        slaves.leave(1, ms(2));
         let positions = |offsets: &[u64]| offsets.iter().copied().map(LogOffset).collect::<Vec<_>>();
         assert_eq!(*told.lock(), [positions(&[0]), positions(&[70]), positions(&[90, 70]), positions(&[90])]);
+    }
+
+    #[test]
+    fn a_slave_needs_what_it_does_not_have_also_for_a_while_after_it_left() {
+        let slaves = Slaves::default();
+        let kept = ms(300);
+        slaves.enter(1, slave("10.0.0.1:1000", 500));
+        // Its log is empty, and ours begins at 200.
+        slaves.enter(2, Slave { began: LogOffset(200), ..slave("10.0.0.2:1000", 0) });
+        slaves.leave(1, ms(1000));
+        assert_eq!(slaves.needs(ms(1100), kept), [LogOffset(200), LogOffset(500)]);
+        assert_eq!(slaves.needs(ms(1300), kept), [LogOffset(200)]);
+        slaves.leave(2, ms(2000));
+        (0..LEFT_MAX as u64).for_each(|number| {
+            slaves.enter(number, slave("10.0.0.3:1000", 1000 + number));
+            slaves.leave(number, ms(2000));
+        });
+        let needs = slaves.needs(ms(2000), kept);
+        assert_eq!((needs.len(), needs[0]), (LEFT_MAX, LogOffset(1000)), "the oldest makes way");
     }
 
     /// As recorded from 5.5.0.

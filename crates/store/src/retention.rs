@@ -4,7 +4,7 @@
 //! once when a file system is fuller than `diskMaxUsedSpaceRatio`; `deleteFileBatchMax` of them in one look at most. All of them go when an
 //! operator asks (329). What makes the log longer than `commitLogBytesMax` is expired too, and goes at any hour. What the device does not have
 //! yet stays. What is
-//! still to be consumed, delivered or ended stays (the broker says how far that reaches), except above `diskSpaceCleanForciblyRatio`,
+//! still to be consumed, delivered, ended or copied by a slave stays (the broker says how far that reaches), except above `diskSpaceCleanForciblyRatio`,
 //! where the device comes first and the log says so. Above `diskSpaceWarningLevelRatio` the store takes no more messages until
 //! there is room again. Which file systems count is said in `fullness.rs`.
 
@@ -77,7 +77,7 @@ pub(crate) fn run(shared: &Shared) {
         if is_held_now && !is_held {
             warn!(
                 bytes = shared.log.end.get().saturating_sub(shared.log.min()),
-                "the log is longer than commitLogBytesMax, and its oldest file is kept: a message there is still to be consumed, delivered or ended"
+                "the log is longer than commitLogBytesMax, and its oldest file is kept: a message there is still to be consumed, delivered, ended, or copied by a slave"
             );
         }
         is_held = is_held_now;
@@ -193,7 +193,7 @@ fn remove_oldest(
             Why::DiskFull(full) => warn!(
                 path = %oldest.path().display(), disk = %full.path.display(), used_percent = full.used,
                 limit_percent = retention.disk_clean_forcibly_percent,
-                "removing messages that may still have to be consumed, delivered or ended: the disk is fuller than diskSpaceCleanForciblyRatio"
+                "removing messages that may still have to be consumed, delivered, ended, or copied by a slave: the disk is fuller than diskSpaceCleanForciblyRatio"
             ),
         }
     }

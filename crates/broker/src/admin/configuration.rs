@@ -21,6 +21,7 @@ use crate::inbox::Errand;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::configuration::Configuration;
+use crate::state::log_port::feed_options;
 
 /// Keys that nobody may change from afar, whatever the settings say: they say who may change what.
 const ALWAYS_BLACK: [&str; 2] = ["configBlackList", "brokerConfigPath"];
@@ -48,6 +49,7 @@ pub(crate) fn update(
         let before = std::mem::replace(&mut state.settings, settings);
         state.version.advance(broker.clock.now().0);
         broker.groups.set_creates_missing(broker_settings.auto_create_subscription_group);
+        broker.feeding.send_replace(feed_options(&broker_settings));
         broker.settings.store(broker_settings.into());
         let retention = crate::retention_floor::retention(&store_settings);
         broker.store.tune_journal(crate::journal::options(&store_settings));

@@ -1,4 +1,4 @@
-//! Requests of operators, other replicas and controllers about replication: 905 to 908, 1007, 1008. No slave is connected to us.
+//! Requests of operators, other replicas and controllers about replication: 905 to 908, 1007, 1008.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 
-/// 907: how replication goes. A slave tells of its master; a master has no slaves, so all there is to tell is where the log ends.
+/// 907: how replication goes. A slave tells of its master, a master of its slaves.
 pub(crate) fn status(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
     let end = broker.store.end();
     if broker.standing.is_slave() {
@@ -26,22 +26,26 @@ pub(crate) fn status(broker: &Broker, request: &Request<'_>, out: &mut Outgoing)
         reply_json(request, out, &info);
         return Ok(());
     }
+    let gap_max = broker.settings.load().ha_max_gap_not_in_sync;
     let info = HaRuntimeInfo {
         // Apache sends the slave's part empty, where others leave it out.
         ha_client_runtime_info: Some(HaClientRuntimeInfo::default()),
-        ha_connection_info: Vec::new(),
-        in_sync_slave_nums: 0,
         master: broker.standing.is_master(),
-        master_commit_log_max_offset: end.0 as i64,
+        ..broker.slaves.status(broker.clock.elapsed(), end, gap_max)
     };
     reply_json(request, out, &info);
     Ok(())
 }
 
-/// The part of 28 that is about the broker's role, and of a slave about its master.
+/// The part of 28 that is about the broker's role, of a slave about its master, and of a master about its slaves.
 pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
     if !broker.standing.is_slave() {
-        return vec![("brokerRole", "MASTER".to_owned())];
+        let end = broker.store.end();
+        let slaves = broker.slaves.list();
+        let behind = slaves.iter().map(|slave| end.0.saturating_sub(slave.acknowledged.0)).max();
+        let mut figures = vec![("brokerRole", "MASTER".to_owned()), ("slavesConnected", slaves.len().to_string())];
+        figures.extend(behind.map(|bytes| ("slavesBehindBytesMax", bytes.to_string())));
+        return figures;
     }
     let following = &broker.following;
     let mut figures =

@@ -10,6 +10,8 @@ pub(crate) mod falls;
 pub(crate) mod filters;
 pub(crate) mod following;
 pub(crate) mod groups;
+pub(crate) mod log_port;
+pub(crate) mod members;
 pub(crate) mod message_filter;
 pub(crate) mod needs;
 pub(crate) mod offsets;

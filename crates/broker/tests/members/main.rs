@@ -9,6 +9,7 @@ mod lite;
 mod lite_pops;
 mod lite_races;
 mod long_requests;
+mod masters;
 mod relaying;
 mod replicas;
 mod replying;

@@ -220,7 +220,7 @@ async fn until_it_follows(slave: &Running, master: &Running) {
     .await;
 }
 
-async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
     let deadline = Instant::now() + DEADLINE;
     while !is_so().await {
         assert!(Instant::now() < deadline, "not in time: {what}");
@@ -228,11 +228,11 @@ async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> 
     }
 }
 
-async fn until_equal(master: &Running, slave: &Running) {
+pub(crate) async fn until_equal(master: &Running, slave: &Running) {
     support::until("the slave has the log", || slave.store().end() == master.store().end()).await;
 }
 
-async fn figure(running: &Running, name: &str) -> Option<String> {
+pub(crate) async fn figure(running: &Running, name: &str) -> Option<String> {
     let answer = running.call(request::GET_BROKER_RUNTIME_INFO, &(), "").await;
     fastjson::from_slice::<KvTable>(&answer.body).unwrap().table.remove(name)
 }

@@ -199,7 +199,7 @@ async fn a_late_slave_is_named_with_what_is_missing() {
     let batch = send_batch(&running, "Orders", "", batch_of(&[("a", ""), ("b", "")])).await;
     assert_eq!(batch.code, SLAVE_LATE, "{:?}", batch.remark);
     assert_eq!(code_of(&running, "Orders", &properties(&[("DELAY", "1")])).await, SLAVE_LATE);
-    assert!(running.metrics().contains("gantry_unacknowledged_sends_total{"), "{}", running.metrics());
+    assert!(running.metrics().contains("gantry_replica_unacknowledged_sends_total{"), "{}", running.metrics());
 
     slave.acknowledge(true);
     running.put("Orders", 0, "", "fourth").await;
@@ -285,8 +285,12 @@ async fn by_itself_a_master_goes_on_alone_and_says_so_or_refuses_what_it_may_not
     const AUTO: &[(&str, &str)] =
         &[("brokerRole", "SYNC_MASTER"), ("slaveTimeout", "60000"), ("enableAutoInSyncReplicas", "true")];
     let running = master(AUTO).await;
-    let is_alone =
-        || running.metrics().lines().any(|line| line.starts_with("gantry_acknowledges_alone{") && line.ends_with(" 1"));
+    let is_alone = || {
+        running
+            .metrics()
+            .lines()
+            .any(|line| line.starts_with("gantry_replica_acknowledges_alone{") && line.ends_with(" 1"))
+    };
     assert_eq!(code_of(&running, "Orders", "").await, 0);
     assert!(is_alone(), "{}", running.metrics());
     let slave = Slave::of(&running).await;

@@ -11,6 +11,10 @@ pub(super) const LONG: Kind = Kind::Number { min: i64::MIN, max: i64::MAX, scale
 pub(super) const PORT: Kind = Kind::Number { min: 0, max: u16::MAX as i64, scaled: false };
 /// Apache takes what is not above 0 for "not set".
 pub(super) const HA_PORT: Kind = Kind::Number { min: i32::MIN as i64, max: u16::MAX as i64, scaled: false };
+/// Less is more header than log; more would not go into the buffer of Apache's slave (4 MiB with the header).
+pub(super) const HA_FRAME: Kind = Kind::Number { min: 1024, max: 4_000_000, scaled: true };
+/// With less a slave of a busy master would never catch up.
+pub(super) const HA_RATE: Kind = Kind::Number { min: 1024, max: i64::MAX, scaled: true };
 pub(super) const PERCENT: Kind = Kind::Number { min: 0, max: 100, scaled: false };
 /// Read 4, write 2.
 pub(super) const PERMISSION: Kind = Kind::Number { min: 0, max: 7, scaled: false };

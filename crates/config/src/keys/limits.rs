@@ -1,6 +1,6 @@
 //! Limits of our own. Request 28 (`mqadmin brokerStatus`) shows each with how close the broker is to it.
 
-use super::kinds::BOOL;
+use super::kinds::{BOOL, TEXT};
 use super::table::table;
 use crate::key::{Key, Kind, Section};
 
@@ -28,6 +28,9 @@ const REQUEST_BYTES: Kind = Kind::Number { min: 16 << 20, max: 1 << 40, scaled: 
 
 /// A hundred years; 0: as files.
 const HOURS: Kind = Kind::Number { min: 0, max: 876_000, scaled: false };
+
+/// At 100 slaves keep the log until the disk is too full for them.
+const SHARE: Kind = Kind::Number { min: 0, max: 100, scaled: false };
 
 /// 0: however long it is.
 const LOG_BYTES: Kind = Kind::Number { min: 0, max: 1 << 50, scaled: true };
@@ -61,6 +64,8 @@ table! {
     used "unreadTimeoutSeconds"            UNREAD        = "60"      "a connection that takes nothing of the answers that wait for it for so long is closed, though it may send; 0: only when it is idle";
     used "requestBytesMax"                 REQUEST_BYTES = "256M"    "what large requests and replies of all connections may hold together, apart from 64 KiB of requests and as much of replies that each has anyway (of those in its output, of those on their way there, and of those that are kept back); above it large requests are not read; while replies hold more than half of it, or with requests more than all, a connection that has its 64 KiB of them is not read until its peer has taken some; if nobody sets it, it is less where memoryLimit is below 2G";
     live "commitLogBytesMax"               LOG_BYTES     = "0"       "bytes of the log from its oldest file to its end, 1048576G at most; above it the oldest files are expired and go at any hour, but not what an active group has not consumed, and not the file that is written; 0: no limit";
+    live "replicaAllow"                    TEXT          = ""        "addresses that may have the log of this master, besides this machine and the brokers of its set that name servers list: IP addresses, also with a prefix (10.0.0.0/8), joined by commas; `none` or nothing: no others";
+    live "replicaRetentionMax"             SHARE         = "20"      "how far behind a slave may be for files of the log to be kept until it has them, in percent of the log's file system; it counts while it is connected, and for 5 minutes more; 0: nothing is kept for slaves";
     live "activeGroupHours"                HOURS         = "0"       "hours after its last commit in a topic for which a group that is not connected keeps what it has not consumed there; 0: as many as fileReservedTime has";
     used "checkCRCOnRead"                  BOOL          = "true"    "check the body of each message that comes from the device and not from memory; one that is damaged is named in the log and passed over; false: it is given out as it is";
     used "memoryLimit"                     MEMORY        = "0"       "what the process may occupy: heap, mapped files, and the page cache of its own files; 64M at least; 0: three quarters of the memory cgroup's limit, or half of the machine's memory where there is none";

@@ -66,7 +66,7 @@ pub(super) const RECORD_VERSION: &str = "the version of a record follows from th
 pub(super) const RECOVERY: &str = "recovery starts at the check-point and reads no more than it must";
 pub(super) const REGISTRATION: &str = "the broker registers in full each time, which every name server understands";
 pub(super) const REPLICAS: &str =
-    "this version follows a master of Apache RocketMQ (brokerRole=SLAVE), and has no slaves itself";
+    "of copies this version has slaves that follow a master (brokerRole=SLAVE), and no acknowledgement waits for them";
 pub(super) const RETRY_QUEUES: &str =
     "popped messages that come again go to the first queue of the retry topic; all of its queues are read";
 pub(super) const ROCKSDB: &str = "nothing is kept in RocksDB";

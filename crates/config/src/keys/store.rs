@@ -1,6 +1,8 @@
 //! Keys of RocketMQ's `MessageStoreConfig`.
 
-use super::kinds::{BOOL, BYTES, COPIES, COUNT, FLUSH_TYPE, HA_PORT, INT, LONG, LONG_SPAN, PERCENT, PERIOD, ROLE, SPAN, TEXT};
+use super::kinds::{
+    BOOL, BYTES, COPIES, COUNT, FLUSH_TYPE, HA_FRAME, HA_PORT, HA_RATE, INT, LONG, PERCENT, PERIOD, ROLE, SPAN, TEXT,
+};
 use super::reasons::*;
 use super::table::table;
 use crate::key::{Key, Section};
@@ -112,11 +114,11 @@ table! {
     live                     "maxMsgsNumBatch"                          COUNT      = "64"     "max query results";
     not_needed(INDEX)        "messageIndexSafe"                         BOOL       = "false"  "use index check point in recovery";
     used                     "haListenPort"                             HA_PORT    ~ "listenPort + 1" "where a master gives its log to slaves; 0 or less: as if it were not set";
-    used                     "haSendHeartbeatInterval"                  PERIOD     = "5000"   "HA heartbeat of a slave, ms";
-    used                     "haHousekeepingInterval"                   PERIOD     = "20000"  "a slave connects anew when its master is silent for so many ms";
-    off(REPLICAS)            "haTransferBatchSize"                      INT        = "32768"  "HA frame body";
+    used                     "haSendHeartbeatInterval"                  PERIOD     = "5000"   "a slave that has reported nothing for so many ms repeats its last report; a master that has sent a slave nothing sends a heartbeat";
+    used                     "haHousekeepingInterval"                   PERIOD     = "20000"  "a slave connects anew when its master is silent for so many ms, and a master closes the connection of a slave that is";
+    live                     "haTransferBatchSize"                      HA_FRAME   = "32768"  "the longest body of a frame to a slave, bytes; 1024 to 4000000";
     used                     "haMasterAddress"                          TEXT       = ""       "HOST:PORT where a slave gets the log; empty: as the name servers say";
-    live                     "haMaxGapNotInSync"                        LONG_SPAN  = "268435456" "a slave that is so many bytes behind is not in sync";
+    live                     "haMaxGapNotInSync"                        COUNT      = "268435456" "a slave that is so many bytes behind is not in sync";
     live                     "brokerRole"                               ROLE       = "ASYNC_MASTER" "ASYNC_MASTER; SYNC_MASTER: acknowledgements wait for slaves ([replication](replication.md#waiting-for-copies)); these two change while running. SLAVE: a copy of a master, with brokerId above 0";
     live                     "flushDiskType"                            FLUSH_TYPE = "ASYNC_FLUSH" "what an acknowledgement means: the kernel has the message, or the device has it (durability.md)";
     live                     "syncFlushTimeout"                         SPAN       = "5000"   "sync flush wait ms";
@@ -184,15 +186,15 @@ table! {
     live                     "minInSyncReplicas"                        COPIES     = "1"      "copies in sync, this broker's included, below which a SYNC_MASTER refuses sends; the least that enableAutoInSyncReplicas goes down to";
     refused(REPLICAS)        "allAckInSyncStateSet"                     BOOL       = "false"  "wait for whole ISR";
     live                     "enableAutoInSyncReplicas"                 BOOL       = "false"  "wait for no more copies than are in sync";
-    off(REPLICAS)            "haFlowControlEnable"                      BOOL       = "false"  "limit HA rate";
-    off(REPLICAS)            "maxHaTransferByteInSecond"                LONG       = "104857600" "HA bytes/s per slave";
+    live                     "haFlowControlEnable"                      BOOL       = "false"  "a master keeps to maxHaTransferByteInSecond";
+    live                     "maxHaTransferByteInSecond"                HA_RATE    = "104857600" "bytes of the log that go to a slave in a second, at most; 1024 at least";
     off(REPLICAS)            "haMaxTimeSlaveNotCatchup"                 LONG       = "15000"  "ISR shrink time ms";
     off(REPLICAS)            "syncMasterFlushOffsetWhenStartup"         BOOL       = "false"  "ask master's flush offset at start";
     off(REPLICAS)            "maxChecksumRange"                         LONG       = "1073741824" "range for slave check";
     accepted(DISK_USE)       "replicasPerDiskPartition"                 INT        = "1"      "brokers on the same disk";
     accepted(DISK_USE)       "logicalDiskSpaceCleanForciblyThreshold"   TEXT       = "0.8"    "ratio if disk shared";
     off(REPLICAS)            "maxSlaveResendLength"                     LONG       = "268435456" "max resend bytes";
-    used                     "syncFromLastFile"                         BOOL       = "false"  "a slave with an empty log copies the last file only";
+    used                     "syncFromLastFile"                         BOOL       = "false"  "a slave with an empty log copies the last file only, and a master gives one no more";
     off(CONTROLLER)          "asyncLearner"                             BOOL       = "false"  "replica never in ISR";
     accepted(STATS)          "maxConsumeQueueScan"                      INT        = "20000"  "estimation scan cap";
     accepted(STATS)          "sampleCountThreshold"                     INT        = "5000"   "estimation samples";

@@ -16,10 +16,10 @@ use store::{ColdReadRefused, LogSlice, Store, StoreError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
-use super::{Closed, Event, Feed, LogRange, Outgoing};
+use super::{Closed, Event, Feed, FeedOptions, LogRange, Outgoing};
 use crate::wire::plain::{self, HEADER_BYTES};
 
 /// Bytes of the log that are read at a time where they come from the device.
@@ -85,6 +85,7 @@ struct Hands<'a> {
     cold: Option<ColdStretch>,
     /// Bytes of the frame that is being read, at most.
     max: usize,
+    options: watch::Receiver<FeedOptions>,
 }
 
 /// What the task waited for.
@@ -92,6 +93,7 @@ enum Happened {
     Heard(usize),
     Wrote(usize),
     Read(Stretch),
+    Tuned,
     Due,
 }
 
@@ -109,11 +111,12 @@ impl Driver<'_> {
         &self,
         mut socket: TcpStream,
         mut feed: Feed,
+        options: watch::Receiver<FeedOptions>,
         told: &mut (dyn FnMut(Told) + Send),
     ) -> Closed {
         let (reader, writer) = socket.split();
         let (heard, frame, stretch, cold, max) = ([0; HEARD_BYTES], None, None, None, 0);
-        let mut hands = Hands { reader, writer, heard, frame, stretch, cold, max };
+        let mut hands = Hands { reader, writer, heard, frame, stretch, cold, max, options };
         loop {
             let taken = match self.wait(&mut hands, &feed).await {
                 Ok(happened) => self.take(&mut hands, &mut feed, happened, told),
@@ -134,7 +137,7 @@ impl Driver<'_> {
     }
 
     async fn wait(&self, hands: &mut Hands<'_>, feed: &Feed) -> Result<Happened, Closed> {
-        let Hands { reader, writer, heard, frame, stretch, cold, .. } = hands;
+        let Hands { reader, writer, heard, frame, stretch, cold, options, .. } = hands;
         let left = feed.due().saturating_sub(self.clock.elapsed());
         let height = feed.waits_above().and_then(|above| above.0.checked_add(1));
         let grown = async {
@@ -152,6 +155,7 @@ impl Driver<'_> {
             read = reader.read(heard) => moved(read, Happened::Heard),
             wrote = write(writer, frame.as_ref(), stretch.as_ref()) => moved(wrote, Happened::Wrote),
             stretch = read_cold(cold) => stretch.map(Happened::Read),
+            () = tuned(options) => Ok(Happened::Tuned),
             () = grown => Ok(Happened::Due),
             () = sleep(left) => Ok(Happened::Due),
         }
@@ -179,6 +183,10 @@ impl Driver<'_> {
             Happened::Read(stretch) => {
                 hands.stretch = Some(stretch);
                 return self.read(hands, feed, told);
+            }
+            Happened::Tuned => {
+                feed.tune(hands.options.borrow_and_update().clone(), now);
+                Event::Due
             }
             Happened::Due => Event::Due,
         };
@@ -257,6 +265,13 @@ async fn read_cold(cold: &mut Option<ColdStretch>) -> Result<Stretch, Closed> {
     let stretch = reading.await;
     *cold = None;
     stretch
+}
+
+/// Waits for other options, for ever if there will be none.
+async fn tuned(options: &mut watch::Receiver<FeedOptions>) {
+    if options.changed().await.is_err() {
+        pending().await
+    }
 }
 
 /// Has a thread copy a stretch of the log.

@@ -50,8 +50,8 @@ impl fmt::Debug for Allowed {
 /// How a port treats those that connect.
 #[derive(Clone, Debug)]
 pub struct PortOptions {
-    /// How slaves are fed.
-    pub feed: FeedOptions,
+    /// How slaves are fed, also those that are connected when it changes.
+    pub feed: watch::Receiver<FeedOptions>,
     /// Connections at this port, of one address too.
     pub connections_max: usize,
     /// Shared by the ports of a process.
@@ -64,7 +64,7 @@ impl PortOptions {
     /// With as many connections as a set needs, for those that are allowed.
     pub fn new(allowed: Allowed) -> PortOptions {
         let places = Arc::new(ConnectionSlots::new(usize::MAX));
-        PortOptions { feed: FeedOptions::default(), connections_max: 64, places, allowed }
+        PortOptions { feed: FeedOptions::default().fixed(), connections_max: 64, places, allowed }
     }
 }
 
@@ -191,7 +191,8 @@ impl Shared {
     ) {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let warm_from = self.store.written().get();
-        let feed = Feed::new(self.options.feed.clone(), self.clock.elapsed());
+        let mut options = self.options.feed.clone();
+        let feed = Feed::new(options.borrow_and_update().clone(), self.clock.elapsed());
         let row = Row { shared: &self, number };
         let mut has_begun = false;
         let closed = {
@@ -199,7 +200,7 @@ impl Shared {
             let driver = Driver { store: &self.store, clock: &self.clock, warm_from };
             let run = async {
                 match tcp.set_nodelay(true) {
-                    Ok(()) => driver.run(tcp, feed, &mut told).await,
+                    Ok(()) => driver.run(tcp, feed, options, &mut told).await,
                     Err(error) => Closed::Socket(error),
                 }
             };
@@ -227,11 +228,14 @@ impl Shared {
                 info!(%peer, %at, end = end.0, "a slave copies the log");
             }
             Told::Acknowledged { to } => self.slaves.acknowledge(number, now, to, end),
-            Told::Sending { next, bytes } => self.slaves.update(number, |slave| {
-                slave.next = next;
-                slave.rate.add(now, bytes as u64);
-                slave.lag.grew(now, slave.acknowledged, end);
-            }),
+            Told::Sending { next, bytes } => {
+                self.slaves.note_sent(bytes as u64);
+                self.slaves.update(number, |slave| {
+                    slave.next = next;
+                    slave.rate.add(now, bytes as u64);
+                    slave.lag.grew(now, slave.acknowledged, end);
+                });
+            }
         }
     }
 
@@ -265,6 +269,6 @@ struct Row<'a> {
 
 impl Drop for Row<'_> {
     fn drop(&mut self) {
-        self.shared.slaves.leave(self.number);
+        self.shared.slaves.leave(self.number, self.shared.clock.elapsed());
     }
 }

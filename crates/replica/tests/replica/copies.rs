@@ -143,7 +143,7 @@ async fn the_last_file_alone_is_copied_where_the_slave_or_an_apache_master_has_i
     let last = LogOffset(main.end().0 / SEGMENT * SEGMENT);
     assert!(last.0 > 0);
     let mut options = PortOptions::new(replica::feed::Allowed::new(|_| true));
-    options.feed = FeedOptions { from_last_file: true, ..FeedOptions::default() };
+    options.feed = FeedOptions { from_last_file: true, ..FeedOptions::default() }.fixed();
     let master = Master::with(&main, options);
     let from_last_file = FollowOptions { from_last_file: true, ..FollowOptions::default() };
     // It does not ask where the log begins.

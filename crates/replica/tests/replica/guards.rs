@@ -47,7 +47,7 @@ async fn frames_are_those_of_apache() {
     let dir = tempfile::tempdir().unwrap();
     let main = open(dir.path());
     let mut options = PortOptions::new(all());
-    options.feed = FeedOptions { heartbeat: Duration::from_millis(300), ..FeedOptions::default() };
+    options.feed = FeedOptions { heartbeat: Duration::from_millis(300), ..FeedOptions::default() }.fixed();
     let master = Master::with(&main, options);
     let mut slave = connect(master.address).await;
     report(&mut slave, 0).await;

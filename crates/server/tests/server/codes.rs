@@ -63,7 +63,7 @@ const EXCEPTIONS: &[(&[i32], Answer, Answer)] = &[
     ),
     (&[354], WorksAs("consume queues are files only"), NotHere),
     (&[355], WorksAs("the JSON files are written as the state changes"), NotHere),
-    (&[905, 906, 907, 908], WorksAs("of a master without replicas"), NotHere),
+    (&[905, 908], WorksAs("taken, without effect"), NotHere),
     (&[1007], Refused(1, "this request only for controllerMode ", "as Apache without a controller"), NotHere),
     (&[1008], WorksAs("without effect, as in Apache without a controller; the remark says so"), NotHere),
     (&[3001, 3002, 3003, 3004, 3005, 3006, 3007, 3008, 3009, 3010], NO_ACCESS, NotHere),

@@ -1,26 +1,18 @@
 package gantry;
 
+import static gantry.Copies.*;
 import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
-import java.io.RandomAccessFile;
 import java.nio.file.Files;
-import java.nio.file.Path;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.regex.Pattern;
-import java.util.stream.Stream;
-import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
-import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.junit.jupiter.api.Tag;
@@ -29,49 +21,12 @@ import org.junit.jupiter.api.Test;
 /** A slave of a master of Apache 5.5.0: the same log byte for byte, its tables, and reads when the master is gone. */
 @Tag("interop")
 class SlaveTest {
-    private static final int FILE_BYTES = 1 << 20;
-    private static final int QUEUES = 4;
-    private static final Duration PATIENCE = Duration.ofSeconds(90);
-
-    private static Server names(Server.Kind kind) {
-        var names = new Server("names");
-        names.runsBroker = false;
-        names.start(kind);
-        return names;
-    }
-
     private static Server master(Server names) {
         return broker("master", names).with("slaveReadEnable", "true");
     }
 
     private static Server slave(Server names) {
         return broker("slave", names).with("brokerRole", "SLAVE").with("brokerId", "1").with("slaveReadEnable", "true");
-    }
-
-    private static Server broker(String name, Server names) {
-        var broker = new Server(name).with("mappedFileSizeCommitLog", String.valueOf(FILE_BYTES));
-        broker.runsNameServer = false;
-        broker.registersAt = names.namesrvPort;
-        return broker;
-    }
-
-    /** Batches of messages of a kilobyte, in all queues. */
-    private static void send(Stock stock, String topic, int from, int to) throws Exception {
-        var producer = stock.producer();
-        for (int first = from; first < to; first += 50) {
-            var batch = new ArrayList<Message>();
-            for (int i = first; i < Math.min(to, first + 50); i++) {
-                batch.add(new Message(topic, "tag", "key" + i, (i + " " + "x".repeat(1_000)).getBytes(UTF_8)));
-            }
-            producer.send(batch, Stock.queue(topic, first / 50 % QUEUES));
-        }
-    }
-
-    /** A figure of the broker at this moment; -1 if it does not say it yet. */
-    private static long figure(Server server, String name) throws Exception {
-        String body = new String(Wire.call(server.brokerPort, 28, Map.of()).getBody(), UTF_8);
-        var found = Pattern.compile("\"" + name + "\":\"(-?\\d+)\"").matcher(body);
-        return found.find() ? Long.parseLong(found.group(1)) : -1;
     }
 
     /** A topic of batches whose first message, which is none, comes before the slave has heard of the topic; then a batch of six. */
@@ -91,10 +46,6 @@ class SlaveTest {
         return name;
     }
 
-    private static long end(Server server) throws Exception {
-        return figure(server, "commitLogMaxOffset");
-    }
-
     /** The master says so itself, and the slave has all of its log. */
     private static void awaitInSync(Server master, Server slave) throws Exception {
         Await.until("the master says that its slave is in sync", PATIENCE, () -> {
@@ -105,64 +56,6 @@ class SlaveTest {
         String own = new String(Wire.call(slave.brokerPort, 907, Map.of()).getBody(), UTF_8);
         assertTrue(own.contains("\"activated\":true") && own.contains("\"master\":false"), own);
         Await.until("the slave knows how far it is behind", PATIENCE, () -> figure(slave, "masterBehindBytes") == 0, slave::output);
-    }
-
-    private static void awaitTables(Contents contents, Server slave) {
-        Await.until("topics, groups and offsets have come over", PATIENCE, () -> {
-            try {
-                contents.checkTables(slave);
-                return true;
-            } catch (AssertionError notYet) {
-                throw new IllegalStateException(notYet);
-            }
-        }, slave::output);
-    }
-
-    private static List<Path> files(Server server) throws Exception {
-        try (Stream<Path> files = Files.list(server.store().resolve("commitlog"))) {
-            return files.filter(file -> file.getFileName().toString().matches("\\d{20}")).sorted().toList();
-        }
-    }
-
-    /** Whatever both have of the log, from {@code from} on, is the same. */
-    private static void sameBytes(Server master, Server slave, long from, long end) throws Exception {
-        assertTrue(end - from > 3L * FILE_BYTES, "several files: " + from + " to " + end);
-        for (Path file : files(master)) {
-            long base = Long.parseLong(file.getFileName().toString());
-            long bytes = Math.min(end - base, FILE_BYTES);
-            if (base < from || bytes <= 0) {
-                continue;
-            }
-            Path copy = slave.store().resolve("commitlog").resolve(file.getFileName());
-            assertEquals(-1, mismatch(file, copy, (int) bytes), copy + " differs");
-        }
-        assertEquals(from, Long.parseLong(files(slave).get(0).getFileName().toString()));
-    }
-
-    private static int mismatch(Path one, Path other, int bytes) throws Exception {
-        return java.util.Arrays.mismatch(head(one, bytes), head(other, bytes));
-    }
-
-    private static byte[] head(Path path, int bytes) throws Exception {
-        var head = new byte[bytes];
-        try (var file = new RandomAccessFile(path.toFile(), "r")) {
-            file.readFully(head);
-        }
-        return head;
-    }
-
-    /** What a stock consumer of a new group gets. */
-    private static Set<Integer> consumed(Stock stock, String topic, String group, int count) throws Exception {
-        Set<Integer> seen = ConcurrentHashMap.newKeySet();
-        var consumer = stock.push(group);
-        consumer.subscribe(topic, "*");
-        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-            messages.forEach(message -> seen.add(Integer.parseInt(new String(message.getBody(), UTF_8).split(" ")[0])));
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
-        });
-        consumer.start();
-        Await.until("all are consumed", PATIENCE, () -> seen.size() >= count, () -> seen.size() + " of " + count + stock.server.output());
-        return seen;
     }
 
     private static String remark(Server server, int code, Map<String, String> fields, int answer) throws Exception {

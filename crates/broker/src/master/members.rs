@@ -1,0 +1,203 @@
+//! Which addresses may have the log: this machine's own, those of `replicaAllow`, and those of the set's brokers, as name servers list them.
+//!
+//! The port must not wait for a name server, so it looks into a snapshot that a task refreshes. An address that is turned away has the task ask at
+//! once: a slave that has registered a moment ago is let in at its next try.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use net::CallError;
+use protocol::body::{BrokerData, ClusterInfo, TopicRoute};
+use protocol::code::{ResponseCode, request};
+use protocol::fastjson;
+use protocol::request::GetRouteInfo;
+use tokio::net::lookup_host;
+use tokio::time::timeout;
+
+use crate::broker::Broker;
+use crate::tasks::Stop;
+
+/// Name servers are asked as often as this when nobody is turned away.
+const PERIOD: Duration = Duration::from_secs(30);
+/// They are asked no more often than this, however many are turned away.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// How long an address stays a member's after name servers listed it last: a slave that starts again is let in before they list it again.
+const KEPT: Duration = Duration::from_secs(600);
+/// Addresses of a set.
+const MEMBERS_MAX: usize = 1_000;
+/// For a request, and for looking up a name.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Whether an address may have the log.
+pub(super) fn may(broker: &Broker, address: IpAddr) -> bool {
+    address.is_loopback() || broker.settings.load().replica_allow.contains(address) || broker.members.has(address)
+}
+
+/// Keeps the snapshot until it is told to stop.
+pub(crate) async fn keep(broker: Arc<Broker>, mut stop: Stop) {
+    // When an address was listed last.
+    let mut listed_at: HashMap<IpAddr, Duration> = HashMap::new();
+    while !stop.is_asked() && !broker.registry.servers.is_empty() {
+        let listed = tokio::select! {
+            biased;
+            () = stop.asked() => return,
+            listed = listed(&broker) => listed,
+        };
+        // If no name server answers, the set stays as it was.
+        if let Some(listed) = listed {
+            let now = broker.clock.elapsed();
+            listed_at.extend(listed.into_iter().map(|address| (address, now)));
+            listed_at.retain(|_, at| now.saturating_sub(*at) < KEPT);
+            broker.members.are(listed_at.keys().copied().collect());
+        }
+        tokio::select! {
+            biased;
+            () = stop.asked() => return,
+            () = tokio::time::sleep(PAUSE_MIN) => {}
+        }
+        tokio::select! {
+            biased;
+            () = stop.asked() => return,
+            () = broker.members.refused() => {}
+            () = tokio::time::sleep(PERIOD) => {}
+        }
+    }
+}
+
+/// The addresses of the brokers of this set, as all name servers together say; none: no one answers.
+async fn listed(broker: &Broker) -> Option<BTreeSet<IpAddr>> {
+    let mut hosts: Option<BTreeSet<String>> = None;
+    for server in broker.registry.addresses() {
+        match told(broker, server).await {
+            Ok(told) => hosts.get_or_insert_default().extend(told),
+            Err(error) => tracing::debug!(name_server = server, %error, "does not say who is in this set"),
+        }
+    }
+    let mut addresses = BTreeSet::new();
+    for host in hosts? {
+        match host.parse::<IpAddr>() {
+            Ok(address) => _ = addresses.insert(address.to_canonical()),
+            // One that leads nowhere is no slave's.
+            Err(_) => {
+                if let Ok(Ok(found)) = timeout(PATIENCE, lookup_host((host.as_str(), 0))).await {
+                    addresses.extend(found.map(|address| address.ip().to_canonical()));
+                }
+            }
+        }
+        if addresses.len() > MEMBERS_MAX {
+            break;
+        }
+    }
+    Some(addresses)
+}
+
+/// The hosts of this set's brokers. Each broker has a topic of its own name, as a rule, and its route is short; name servers of any version know it.
+async fn told(broker: &Broker, server: &str) -> Result<Vec<String>, CallError> {
+    let (identity, client) = (broker.identity(), &broker.registry.client);
+    let topic = identity.broker_name.as_str();
+    let fields = GetRouteInfo { topic, accept_standard_json_only: Some(true), zone_mode: None, zone_name: None };
+    let route = client.call(server, request::GET_ROUTEINFO_BY_TOPIC, &fields, Bytes::new(), PATIENCE).await?;
+    let brokers: Vec<BrokerData> = if route.code == ResponseCode::Success as i32 {
+        fastjson::from_slice::<TopicRoute>(&route.body).map(|route| route.broker_datas).unwrap_or_default()
+    } else {
+        let all = client.call(server, request::GET_BROKER_CLUSTER_INFO, &(), Bytes::new(), PATIENCE).await?;
+        let all = fastjson::from_slice::<ClusterInfo>(&all.body).unwrap_or_default();
+        all.broker_addr_table.into_values().collect()
+    };
+    let is_ours = |of: &&BrokerData| of.broker_name == identity.broker_name && of.cluster == identity.cluster_name;
+    let addresses = brokers.iter().filter(is_ours).flat_map(|of| of.broker_addrs.values());
+    Ok(addresses.filter_map(|address| host_of(address)).map(str::to_owned).collect())
+}
+
+/// The host of `HOST:PORT`.
+fn host_of(address: &str) -> Option<&str> {
+    let (host, _) = address.rsplit_once(':')?;
+    Some(host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use config::{BrokerSettings, Networks};
+    use net::{Burst, Connection, Listener, ListenerOptions, Outgoing, Service};
+    use parking_lot::Mutex;
+    use protocol::fastjson::Dialect;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::started;
+
+    /// A name server that knows these brokers.
+    #[derive(Default)]
+    struct Names(Mutex<Vec<BrokerData>>);
+
+    impl Service for Names {
+        type Session = ();
+        type Work = ();
+
+        fn open(&self, _: &Connection<()>) {}
+
+        async fn serve(&self, _: &mut (), burst: &mut Burst<'_>, out: &mut Outgoing) {
+            while let Some(asked) = burst.next() {
+                let route = TopicRoute { broker_datas: self.0.lock().clone(), ..TopicRoute::default() };
+                let body = match asked.header.code {
+                    request::GET_ROUTEINFO_BY_TOPIC => fastjson::to_vec(&route, Dialect::FastJson),
+                    _ => Vec::new(),
+                };
+                out.reply(asked.reply_to(), ResponseCode::Success, None, &(), &body);
+            }
+        }
+
+        async fn resume(&self, _: &mut (), (): (), _: &mut Outgoing) {}
+
+        fn close(&self, (): ()) {}
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_slave_that_registers_is_let_in_soon_and_others_are_not() {
+        let names = Arc::new(Names::default());
+        let options = ListenerOptions { tls: None, ..ListenerOptions::default() };
+        let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), options, Arc::clone(&names)).unwrap();
+        let address = listener.local_addr().to_string();
+        let listening = tokio::spawn(listener.run(std::future::pending()));
+        let dir = tempfile::tempdir().unwrap();
+        let (store, broker) = started::at(dir.path(), vec![address]).await;
+        let may = |address: &str| may(&broker, address.parse().unwrap());
+        assert!(may("127.0.0.1") && may("::1") && !may("10.0.0.5"));
+
+        let identity = broker.identity();
+        let of = |cluster: &str, id: i64, address: &str| BrokerData {
+            broker_name: identity.broker_name.clone(),
+            cluster: cluster.to_owned(),
+            broker_addrs: [(id, address.to_owned())].into(),
+            ..BrokerData::default()
+        };
+        *names.0.lock() = vec![of(&identity.cluster_name, 1, "10.0.0.5:10911"), of("another", 1, "10.0.0.6:10911")];
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !may("10.0.0.5") {
+            assert!(Instant::now() < deadline, "it is not let in");
+            sleep(Duration::from_millis(20)).await;
+        }
+        assert!(!may("10.0.0.6"), "of another cluster");
+
+        let replica_allow = Networks::parse("10.0.1.0/24").unwrap();
+        broker
+            .settings
+            .store(Arc::new(BrokerSettings { replica_allow, ..BrokerSettings::clone(&broker.settings.load()) }));
+        assert!(may("10.0.1.77") && may("10.0.0.5") && !may("10.0.2.1"));
+        broker.stop().await.unwrap();
+        store.close().unwrap();
+        listening.abort();
+    }
+
+    #[test]
+    fn a_host_stands_before_the_port() {
+        assert_eq!(host_of("10.0.0.1:10911"), Some("10.0.0.1"));
+        assert_eq!(host_of("[fd00::1]:10911"), Some("fd00::1"));
+        assert_eq!((host_of("broker-0.set:10911"), host_of("nothing")), (Some("broker-0.set"), None));
+    }
+}

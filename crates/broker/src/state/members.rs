@@ -1,0 +1,40 @@
+//! The brokers of this set by address, of which slaves may have the log. `master/members.rs` keeps them.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+
+/// A snapshot, which the port looks into without waiting.
+#[derive(Default)]
+pub(crate) struct Members {
+    known: ArcSwap<BTreeSet<IpAddr>>,
+    /// An address was turned away.
+    refused: Notify,
+}
+
+impl Members {
+    /// Whether a broker of this set has the address. If not, [`Members::refused`] is ready.
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        let is_known = self.known.load().contains(&address);
+        if !is_known {
+            self.refused.notify_one();
+        }
+        is_known
+    }
+
+    /// These are all.
+    pub(crate) fn are(&self, known: BTreeSet<IpAddr>) {
+        if **self.known.load() != known {
+            tracing::debug!(?known, "addresses of the brokers of this set");
+            self.known.store(Arc::new(known));
+        }
+    }
+
+    /// Ready once for all addresses that were not known since the last time.
+    pub(crate) async fn refused(&self) {
+        self.refused.notified().await;
+    }
+}

@@ -1,0 +1,282 @@
+//! A master of ours and its slaves: what comes over, what is kept for them, who is let in, and what operators are told.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use protocol::body::HaRuntimeInfo;
+use protocol::code::{ResponseCode, request};
+use protocol::fastjson;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::slaves::{figure, until, until_equal};
+use crate::support::{self, Setup, start, start_on};
+use crate::{Running, beat, commit, committed, listening_client, make_topic, make_topic_with};
+
+const FILE: u64 = 256 << 10;
+
+fn a_master(main_port: u16) -> Setup {
+    Setup { main_port: Some(main_port), ..Setup::default() }
+}
+
+fn a_slave_of(master: &Running) -> Setup {
+    let log: &'static str = master.log.unwrap().to_string().leak();
+    let more = vec![("brokerRole", "SLAVE"), ("brokerId", "1"), ("slaveReadEnable", "true"), ("haMasterAddress", log)];
+    Setup { more: more.leak(), ..Setup::default() }
+}
+
+async fn status(running: &Running) -> HaRuntimeInfo {
+    fastjson::from_slice(&running.call(request::GET_BROKER_HA_STATUS, &(), "").await.body).unwrap()
+}
+
+async fn until_in_sync(master: &Running, slave: &Running) {
+    until_equal(master, slave).await;
+    until("the master knows", || async {
+        let status = status(master).await;
+        status.in_sync_slave_nums == 1 && status.ha_connection_info.iter().all(|slave| slave.diff == 0)
+    })
+    .await;
+}
+
+async fn same_messages(master: &Running, slave: &Running) {
+    for queue in 0..4 {
+        let bodies = |messages: Vec<support::Message>| messages.into_iter().map(|one| one.body).collect::<Vec<_>>();
+        assert_eq!(bodies(slave.all("T", queue).await), bodies(master.all("T", queue).await));
+    }
+}
+
+async fn fill(running: &Running, files: u64) {
+    let body = "x".repeat(60 << 10);
+    let end = running.store().end().0 + files * FILE;
+    while running.store().end().0 < end {
+        running.put("Fill", 0, "", &body).await;
+    }
+}
+
+async fn update(running: &Running, text: &str) {
+    let answer = running.call(request::UPDATE_BROKER_CONFIG, &(), text.to_owned()).await;
+    assert_eq!(answer.code, 0, "{:?}", answer.remark);
+}
+
+/// The value of a metric on the page, with these labels.
+fn metric(page: &str, name: &str, labels: &str) -> Option<f64> {
+    let line = page.lines().find(|line| line.starts_with(&format!("{name}{{")) && line.contains(labels))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+/// Connections that ended for this reason.
+fn closed(running: &Running, reason: &str) -> u64 {
+    running.broker.slaves().closed().find(|(known, _)| *known == reason).unwrap().1
+}
+
+/// A slave that reports a place, and takes nothing.
+async fn standing_at(address: SocketAddr, place: u64) -> TcpStream {
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    socket.write_all(&place.to_be_bytes()).await.unwrap();
+    socket
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slave_of_ours_has_the_log_and_the_tables_and_either_side_may_start_again() {
+    let master = start(a_master(0)).await;
+    let port = master.log.unwrap().port() - 1;
+    make_topic(&master, "T").await;
+    make_topic_with(&master, "%RETRY%G", 1).await;
+    let (client, _heard) = listening_client();
+    beat(&master, &client, "c").await;
+    for number in 0..20 {
+        master.put("T", number % 4, "", &format!("message {number}")).await;
+    }
+    assert_eq!(commit(&master, 0, 3).await.0, 0);
+    let slave = start(a_slave_of(&master)).await;
+    until_in_sync(&master, &slave).await;
+    until("offsets have come over", || async { committed(&slave, 0).await == Ok(3) }).await;
+    same_messages(&master, &slave).await;
+
+    let told = status(&master).await;
+    let row = &told.ha_connection_info[0];
+    let end = master.store().end().0 as i64;
+    assert!(told.master && row.in_sync && row.addr.starts_with("127.0.0.1:"), "{told:?}");
+    assert_eq!((told.master_commit_log_max_offset, row.slave_ack_offset, row.transfer_from_where), (end, end, end));
+    assert_eq!(figure(&master, "slavesConnected").await.as_deref(), Some("1"));
+    let page = master.metrics();
+    assert_eq!(metric(&page, "gantry_replica_slaves", ""), Some(1.0), "{page}");
+    assert_eq!(metric(&page, "gantry_replica_slave_lag_bytes", "slave=\"127.0.0.1\""), Some(0.0), "{page}");
+    assert_eq!(metric(&page, "gantry_replica_slave_lag_seconds", "slave=\"127.0.0.1\""), Some(0.0), "{page}");
+    assert_eq!(metric(&page, "gantry_replica_sent_bytes_total", ""), Some(end as f64), "{page}");
+
+    // The master starts again, at the same ports.
+    let left = master.stop().await;
+    let master = start_on(a_master(port), left).await;
+    for number in 20..30 {
+        master.put("T", number % 4, "", &format!("message {number}")).await;
+    }
+    until_in_sync(&master, &slave).await;
+    // The slave is killed, and goes on with what it left.
+    let image = slave.image();
+    slave.stop().await;
+    until("the slave is gone", || async { status(&master).await.ha_connection_info.is_empty() }).await;
+    for number in 30..40 {
+        master.put("T", number % 4, "", &format!("message {number}")).await;
+    }
+    let slave = start_on(a_slave_of(&master), image).await;
+    until_in_sync(&master, &slave).await;
+    same_messages(&master, &slave).await;
+    assert_eq!(slave.all("T", 0).await.len(), 10);
+
+    // As a master it has slaves itself.
+    let left = slave.stop().await;
+    master.stop().await;
+    let promoted = start_on(a_master(0), left).await;
+    let other = start(a_slave_of(&promoted)).await;
+    promoted.put("T", 0, "", "of the new master").await;
+    until_in_sync(&promoted, &other).await;
+    same_messages(&promoted, &other).await;
+    other.stop().await;
+    promoted.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn duties_that_end_and_begin_again_serve_slaves_at_the_same_port() {
+    let master = start(a_master(0)).await;
+    make_topic(&master, "T").await;
+    master.put("T", 0, "", "one").await;
+    let slave = start(a_slave_of(&master)).await;
+    until_in_sync(&master, &slave).await;
+    master.broker.end_duties().await;
+    assert!(master.broker.slaves().list().is_empty());
+    assert!(TcpStream::connect(master.log.unwrap()).await.is_err(), "nobody listens");
+    master.broker.begin_duties().await.unwrap();
+    master.put("T", 0, "", "two").await;
+    until_in_sync(&master, &slave).await;
+    slave.stop().await;
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_a_slave_has_yet_to_get_are_kept_as_long_as_is_said() {
+    let master = start(Setup { segment_bytes: FILE, ..a_master(0) }).await;
+    fill(&master, 8).await;
+    let needed = 4 * FILE + 1000;
+    let slave = standing_at(master.log.unwrap(), needed).await;
+    until("the slave is known", || async { master.broker.slaves().list().len() == 1 }).await;
+    update(&master, "commitLogBytesMax=512K\n").await;
+    let min = || master.store().min_offset().0;
+    until("the files before its place are gone", || async { min() + FILE > needed }).await;
+    assert!(min() <= needed, "a file is gone that it has yet to get");
+    let end = master.store().end().0;
+    assert_eq!(metric(&master.metrics(), "gantry_log_needed_by_slaves_bytes", ""), Some((end - needed) as f64));
+
+    // It goes, and has yet to come back.
+    drop(slave);
+    until("the slave is gone", || async { master.broker.slaves().list().is_empty() }).await;
+    fill(&master, 1).await;
+    update(&master, "replicaRetentionMax=100\n").await;
+    assert!(min() <= needed, "a file is gone that it has yet to get");
+    let end = master.store().end().0;
+    assert_eq!(metric(&master.metrics(), "gantry_log_needed_by_slaves_bytes", ""), Some((end - needed) as f64));
+
+    update(&master, "replicaRetentionMax=0\n").await;
+    until("nothing is kept for it any more", || async { min() > needed }).await;
+    let mut late = standing_at(master.log.unwrap(), needed).await;
+    until("it is told that it is too far behind", || async { closed(&master, "behind") == 1 }).await;
+    assert_eq!(late.read(&mut [0; 64]).await.unwrap_or(0), 0);
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_connections_change_nothing_for_a_slave_and_for_producers() {
+    let master = start(a_master(0)).await;
+    make_topic(&master, "T").await;
+    let slave = start(a_slave_of(&master)).await;
+    master.put("T", 0, "", "before").await;
+    until_in_sync(&master, &slave).await;
+    let log = master.log.unwrap();
+    let mut half_open = Vec::new();
+    for number in 0..10_000_u32 {
+        let mut socket = TcpStream::connect(log).await.unwrap();
+        match number % 4 {
+            // It says nothing, and stays.
+            0 if half_open.len() < 200 => half_open.push(socket),
+            // A scanner.
+            1 => _ = socket.write_all(b"GET / HTTP/1.1\r\n\r\n").await,
+            // Half of a report.
+            2 => _ = socket.write_all(&[0; 4]).await,
+            // False acknowledgements.
+            _ => _ = socket.write_all(&(1_u64 << 50).to_be_bytes()).await,
+        }
+        if number % 1000 == 0 {
+            master.put("T", 1, "", "meanwhile").await;
+        }
+    }
+    until_in_sync(&master, &slave).await;
+    assert_eq!(slave.all("T", 1).await.len(), 10);
+    assert_eq!(master.broker.slaves().list().len(), 1);
+    drop(half_open);
+    until("the others are gone", || async {
+        let ended: u64 = master.broker.slaves().closed().map(|(_, count)| count).sum();
+        ended == 10_000
+    })
+    .await;
+    assert!(closed(&master, "ahead") > 0 && closed(&master, "misread") > 0 && closed(&master, "madeWay") > 0);
+    let page = master.metrics();
+    assert_eq!(metric(&page, "gantry_replica_closed_connections_total", "reason=\"silent\""), Some(0.0), "{page}");
+    slave.stop().await;
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_of_a_master_change_for_slaves_that_are_connected() {
+    let setup = Setup {
+        more: &[
+            ("haFlowControlEnable", "true"),
+            ("maxHaTransferByteInSecond", "1024"),
+            ("haTransferBatchSize", "1024"),
+        ],
+        ..a_master(0)
+    };
+    let master = start(setup).await;
+    fill(&master, 4).await;
+    let slave = start(a_slave_of(&master)).await;
+    until("the slave is connected", || async { !status(&master).await.ha_connection_info.is_empty() }).await;
+    assert!(slave.store().end() < master.store().end(), "a kilobyte a second");
+    for (wrong, limit) in [
+        ("maxHaTransferByteInSecond=1", "1024"),
+        ("haTransferBatchSize=4M", "4000000"),
+        ("replicaAllow=10.0.0.0/40", "32"),
+        ("replicaRetentionMax=101", "100"),
+    ] {
+        let answer = master.call(request::UPDATE_BROKER_CONFIG, &(), format!("{wrong}\n")).await;
+        let (remark, (key, value)) = (answer.remark.unwrap(), wrong.split_once('=').unwrap());
+        assert_eq!(answer.code, ResponseCode::InvalidParameter as i32);
+        assert!(remark.contains(key) && remark.contains(value) && remark.contains(limit), "{remark}");
+    }
+    update(&master, "haFlowControlEnable=false\nhaTransferBatchSize=32768\n").await;
+    until_in_sync(&master, &slave).await;
+    // A gap of nothing is never small enough.
+    update(&master, "haMaxGapNotInSync=0\n").await;
+    let told = status(&master).await;
+    assert!(told.in_sync_slave_nums == 0 && !told.ha_connection_info[0].in_sync, "{told:?}");
+    slave.stop().await;
+    master.stop().await;
+}
+
+/// Without this a slave would have what the master lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slave_that_is_ahead_of_its_master_is_told_and_gets_nothing() {
+    let master = start(a_master(0)).await;
+    make_topic(&master, "T").await;
+    master.put("T", 0, "", "one").await;
+    let before = Arc::clone(&master.image());
+    master.put("T", 0, "", "two").await;
+    let slave = start(a_slave_of(&master)).await;
+    until_in_sync(&master, &slave).await;
+    let port = master.log.unwrap().port() - 1;
+    master.stop().await;
+    let master = start_on(a_master(port), before).await;
+    until("the slave says so", || async { figure(&slave, "masterFailure").await.is_some() }).await;
+    assert_eq!(slave.all("T", 0).await.len(), 2);
+    assert!(status(&master).await.ha_connection_info.is_empty());
+    slave.stop().await;
+    master.stop().await;
+}
