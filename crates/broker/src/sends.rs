@@ -181,11 +181,16 @@ impl Receipts {
 
     pub(crate) fn push(&mut self, receipt: Receipt) {
         let part = self.take_part();
-        // Nobody hears what became of it, and none of its connection's later sends is held up by slaves.
-        let is_oneway = receipt.reply_to.is_oneway;
-        let stages = if is_oneway { receipt.stages.without_copies() } else { receipt.stages };
-        self.stages = self.stages.and(stages);
-        self.list.push(Receipt { part, stages, ..receipt });
+        self.stages = self.stages.and(receipt.stages);
+        self.list.push(Receipt { part, ..receipt });
+    }
+
+    /// None of them waits for slaves.
+    pub(crate) fn ask_for_no_copies(&mut self) {
+        self.stages = self.stages.without_copies();
+        for receipt in &mut self.list {
+            receipt.stages = receipt.stages.without_copies();
+        }
     }
 
     /// Holds a mapping until all of this is stored.

@@ -89,7 +89,7 @@ impl<'a> SendBackOrder<'a> {
     }
 
     /// Carries it out for a caller in this process, which may commit the message's offset after that:
-    /// the retry, or the dead letter, has come to the stage that the message asks for.
+    /// the retry, or the dead letter, has come to the stages that the message asks for.
     pub async fn call(&self, broker: &Broker, caller: &mut Caller) -> Result<(), Refusal> {
         caller.begin();
         let mut given_back = self.admit(broker)?;
@@ -97,8 +97,8 @@ impl<'a> SendBackOrder<'a> {
         let mut local = LocalSends::new(broker);
         given_back.gather(broker, record, ReplyTo::NOBODY, local.sends())?;
         caller.durable_after(given_back.written_at);
-        let stage = local.sends().receipts.stage;
-        local.append(stage).await?;
+        let stages = local.sends().receipts.stages;
+        local.append(stages).await?;
         caller.settled(&broker.store).await
     }
 

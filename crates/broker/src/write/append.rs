@@ -56,6 +56,10 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     // All of them are of one kind: see `Sends::is_of_another_kind`.
     let is_oneway = session.sends.receipts.list.last().is_some_and(|receipt| receipt.reply_to.is_oneway);
     let who = if is_oneway { Who::Oneway } else { Who::Producers };
+    if is_oneway && session.sends.receipts.stages.ask_for_copies() {
+        // Nobody hears what became of them, and later sends of the connection are not held up.
+        session.sends.receipts.ask_for_no_copies();
+    }
     let refused = broker.append_from(who, &mut session.sends.batch).await.err();
     let is_durable = broker.store.journal().written().get() >= durable_after;
     let sends = &mut session.sends;
@@ -156,7 +160,7 @@ async fn answer_later(broker: &Broker, session: &mut Session, appended: &Appende
             let settings = broker.settings.load();
             let answer = success(broker, &settings);
             reached = Stages::WRITTEN;
-            let is_due = |stages| stages == Stages::WRITTEN;
+            let is_due = |stages: Stages| stages == Stages::WRITTEN;
             sends.receipts.reply_to(is_due, sends.batch.landed(), &answer, &mut sends.ids, out);
         }
     }
