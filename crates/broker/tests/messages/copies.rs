@@ -180,12 +180,12 @@ async fn a_late_slave_is_named_with_what_is_missing() {
     let before = running.store().end().0;
     let late = running.send(&to("Orders", 0, ""), "second").await;
     assert_eq!(late.code, SLAVE_LATE, "{:?}", late.remark);
-    let missing = running.store().end().0 - before;
+    let missing = format!("{} bytes behind", running.store().end().0 - before);
     let remark = late.remark.clone().unwrap();
     for part in [
         "stored, but not on enough slaves within 300 ms (slaveTimeout)",
         "1 needed, 1 connected, 1 in sync",
-        &format!("{missing} bytes behind"),
+        missing.as_str(),
     ] {
         assert!(remark.contains(part), "{remark}");
     }
