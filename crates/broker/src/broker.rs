@@ -29,6 +29,7 @@ use crate::state::clients::Clients;
 use crate::state::cold_limits::ColdLimits;
 use crate::state::conditions::Conditions;
 use crate::state::configuration::Configuration;
+use crate::state::copies::Copies;
 use crate::state::filters::Filters;
 use crate::state::following::Following;
 use crate::state::groups::Groups;
@@ -99,6 +100,8 @@ pub struct Broker {
     pub(crate) log_port: Option<LogPort>,
     /// The slaves of a master. A slave has none.
     pub(crate) slaves: Arc<Slaves>,
+    /// What acknowledgements of a master wait for on slaves.
+    pub(crate) copies: Arc<Copies>,
     /// How they are fed. Changes with the settings.
     pub(crate) feeding: watch::Sender<FeedOptions>,
     /// The brokers of this set, of which slaves may have the log.

@@ -14,6 +14,7 @@ use journal::Table;
 use net::{ClientOptions, Port};
 use parking_lot::Mutex;
 use protocol::delay::DelayLevels;
+use replica::lag::Slaves;
 use store::{Store, StoreError};
 use tokio::sync::watch;
 
@@ -33,6 +34,7 @@ use crate::state::clients::Clients;
 use crate::state::cold_limits::ColdLimits;
 use crate::state::conditions::Conditions;
 use crate::state::configuration::Configuration;
+use crate::state::copies::{self, Copies};
 use crate::state::filters::Filters;
 use crate::state::following::Following;
 use crate::state::groups::Groups;
@@ -165,6 +167,9 @@ const fn duty(name: &'static str, roles: &'static [Role], ends: Ends, run: fn(Ar
 /// All tasks of the broker, in the order in which they start.
 const DUTIES: &[Duty] = &[
     duty("acknowledgements", ALL, Ends::WithWaits, |broker, stop| Box::pin(acknowledge(broker, stop))),
+    duty("copies", MASTER, Ends::WithWaits, |broker, stop| {
+        Box::pin(copies::keep_judging(Arc::clone(&broker.copies), stop))
+    }),
     duty("parked pulls", ALL, Ends::WithWaits, |broker, stop| Box::pin(Arc::clone(&broker.hold).expire(stop))),
     Duty {
         name: "delayed delivery",
@@ -305,6 +310,7 @@ impl Broker {
         let registry = Arc::new(Registry::new(&name_servers, calls));
         let lite = Arc::new(Lite::new(&hold, clock.clone(), random.clone()));
         let config_folder = store.options().root.join("config");
+        let slaves = Arc::<Slaves>::default();
         let broker = Arc::new(Broker {
             transactions: Arc::new(Transactions::new(&store, &topics)),
             timers,
@@ -328,7 +334,8 @@ impl Broker {
             placement: Placement::default(),
             ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port.0),
             log_port: log_port.map(LogPort::new),
-            slaves: Arc::default(),
+            copies: Copies::new(&store, &slaves, clock.clone(), &store_settings),
+            slaves,
             feeding: watch::Sender::new(feed_options(&settings)),
             members: Members::default(),
             limits: Limits::default(),

@@ -14,11 +14,13 @@ use config::StoreSettings;
 use env::{Clock, TimeMs};
 use exposition::{Exposition, MetricKind};
 use protocol::LogOffset;
-use store::{MemoryFigures, Store};
+use protocol::code::ResponseCode;
+use store::{MemoryFigures, Stage, Store};
 
 use crate::broker::Broker;
 use crate::config_files::ConfigFiles;
 use crate::retention_floor;
+use crate::state::copies::Copies;
 use crate::state::falls::{Cause, Waited};
 use crate::state::following::Following;
 use crate::state::role::Standing;
@@ -72,6 +74,7 @@ impl Broker {
         storage(&self.store, &self.clock, &mut page);
         following(&self.standing, &self.following, self.store.end(), &mut page);
         slaves(self, &mut page);
+        copies(&self.standing, &self.copies, &mut page);
         groups::show_needs(self, &mut page);
         if let Some(memory) = self.store.memory() {
             shares(&memory, &mut page);
@@ -136,6 +139,32 @@ fn following(standing: &Standing, following: &Following, end: LogOffset, page: &
         let behind = "Bytes that the master's log had and this one has not, as of some seconds ago";
         page.metric("gantry_replica_lag_bytes", MetricKind::Gauge, behind);
         page.value(&[], bytes);
+    }
+}
+
+/// What acknowledgements of a master stand for.
+fn copies(standing: &Standing, copies: &Copies, page: &mut Exposition) {
+    if standing.is_slave() {
+        return;
+    }
+    let judged = copies.judge();
+    let needed = "Slaves that the acknowledgement of a send waits for, where its topic and itself say nothing";
+    page.metric("gantry_replica_needed", MetricKind::Gauge, needed);
+    page.value(&[], judged.needed(Stage::CopiedBySetting));
+    page.metric("gantry_replica_addresses", MetricKind::Gauge, "Slaves that copy the log, by address");
+    page.value(&[], judged.connected());
+    let in_sync = "Slaves that are less than haMaxGapNotInSync bytes behind";
+    page.metric("gantry_replica_in_sync", MetricKind::Gauge, in_sync);
+    page.value(&[], judged.in_sync());
+    let alone = "Whether a SYNC_MASTER acknowledges with its own copy alone, as no slave is in sync";
+    page.metric("gantry_replica_acknowledges_alone", MetricKind::Gauge, alone);
+    page.value(&[], u64::from(judged.is_alone()));
+    let unacknowledged =
+        "Answers to sends that are stored, and that slaves did not have: 11 for want of slaves, 12 late ones";
+    page.metric("gantry_replica_unacknowledged_sends_total", MetricKind::Counter, unacknowledged);
+    let codes = [ResponseCode::SlaveNotAvailable, ResponseCode::FlushSlaveTimeout];
+    for (code, count) in codes.into_iter().zip(copies.unacknowledged()) {
+        page.value(&[("response_code", &(code as i32).to_string())], count);
     }
 }
 

@@ -4,7 +4,7 @@
 //! A receipt is data. `append.rs` writes the records; the answers are written there, or by
 //! `acknowledgements.rs` after a flush. A call hears its outcome from `local.rs`.
 
-use std::ops::{Range, RangeBounds};
+use std::ops::Range;
 use std::sync::Arc;
 
 use config::BrokerSettings;
@@ -14,7 +14,7 @@ use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use protocol::message_id::offset_message_ids;
 use protocol::request::RecallMessageReply;
-use store::{ConsumeQueue, Landed, RecordBatch, Stage};
+use store::{ConsumeQueue, Landed, RecordBatch, Stages};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::answer::{recall_extra, reply_extra};
@@ -66,8 +66,8 @@ pub(crate) struct Receipt {
     /// Where the unique key stands among the receipts' text; for a reply, why it did not get to
     /// whom it is for.
     pub(crate) text: Range<usize>,
-    /// Is answered when its records have come to this stage.
-    pub(crate) stage: Stage,
+    /// Is answered when its records have come to these stages.
+    pub(crate) stages: Stages,
     /// Its name in the window of repeated sends.
     pub(crate) claim: Option<Arc<str>>,
     /// It is for a part of a request, of which there are several: `None` where a receipt is made,
@@ -77,9 +77,9 @@ pub(crate) struct Receipt {
 
 impl Receipt {
     /// For what is answered with a code alone.
-    pub(crate) fn plain(reply_to: ReplyTo, records: Range<usize>, stage: Stage) -> Receipt {
+    pub(crate) fn plain(reply_to: ReplyTo, records: Range<usize>, stages: Stages) -> Receipt {
         let kind = ReceiptKind::Plain;
-        Receipt { reply_to, kind, queue_id: 0, records, text: 0..0, stage, claim: None, part: None }
+        Receipt { reply_to, kind, queue_id: 0, records, text: 0..0, stages, claim: None, part: None }
     }
 }
 
@@ -127,8 +127,8 @@ pub(crate) struct Receipts {
     /// Mappings by which messages that waited were given their queues: held until all of this is
     /// stored.
     held: Vec<Arc<Mapping>>,
-    /// The latest stage that one of them asks for.
-    pub(crate) stage: Stage,
+    /// All stages that one of them asks for.
+    pub(crate) stages: Stages,
     /// The part of a request that is being gathered.
     part: Option<Part>,
 }
@@ -181,8 +181,16 @@ impl Receipts {
 
     pub(crate) fn push(&mut self, receipt: Receipt) {
         let part = self.take_part();
-        self.stage = self.stage.max(receipt.stage);
+        self.stages = self.stages.and(receipt.stages);
         self.list.push(Receipt { part, ..receipt });
+    }
+
+    /// None of them waits for slaves.
+    pub(crate) fn ask_for_no_copies(&mut self) {
+        self.stages = self.stages.without_copies();
+        for receipt in &mut self.list {
+            receipt.stages = receipt.stages.without_copies();
+        }
     }
 
     /// Holds a mapping until all of this is stored.
@@ -215,27 +223,28 @@ impl Receipts {
 
     fn clear(&mut self) {
         self.list.clear();
-        self.stage = Stage::Written;
+        self.stages = Stages::WRITTEN;
         self.logical.clear();
         self.held.clear();
         self.text.clear();
     }
 
-    /// The stage that comes next of those that are asked for, from this one on.
-    pub(crate) fn next_stage(&self, from: Stage) -> Option<Stage> {
-        self.list.iter().map(|receipt| receipt.stage).filter(|stage| *stage >= from).min()
+    /// What those wait for that `is_open` says have no answer yet, by the stages that they ask for.
+    pub(crate) fn left(&self, is_open: impl Fn(Stages) -> bool) -> Stages {
+        let open = self.list.iter().map(|receipt| receipt.stages).filter(|stages| is_open(*stages));
+        open.fold(Stages::NONE, Stages::and)
     }
 
-    /// Answers all that ask for one of these stages.
+    /// Answers those of which `is_due` says so, by the stages that they ask for.
     pub(crate) fn reply_to(
         &self,
-        stages: impl RangeBounds<Stage>,
+        is_due: impl Fn(Stages) -> bool,
         landed: &[Landed],
         answer: &Answer<'_>,
         ids: &mut String,
         out: &mut Outgoing,
     ) {
-        for receipt in self.list.iter().filter(|receipt| stages.contains(&receipt.stage)) {
+        for receipt in self.list.iter().filter(|receipt| is_due(receipt.stages)) {
             self.reply(receipt, landed, answer, ids, out);
         }
     }
@@ -469,7 +478,7 @@ impl Sends {
     pub(crate) fn may_wait(&self) -> Result<OwnedSemaphorePermit, Refusal> {
         Arc::clone(&self.unflushed).try_acquire_owned().map_err(|_| {
             let what = format_args!(
-                "[GANTRY]broker busy, start flow control for a while: {} bursts of sends of this connection wait for the device, which is the limit \
+                "[GANTRY]broker busy, start flow control for a while: {} bursts of sends of this connection wait for the device or for slaves, which is the limit \
                  (unflushedBurstsPerConnectionMax)",
                 self.unflushed_max
             );

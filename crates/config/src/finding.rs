@@ -204,15 +204,13 @@ fn warn(settings: &mut Settings, name: &str, says: String) {
 
 fn role_of_broker(settings: &mut Settings) -> Vec<ConfigError> {
     let mut refused = Vec::new();
-    let role = settings.text("brokerRole");
-    let number = |name| crate::key::parse_number(&settings.text(name), true);
-    let (id, copies) = (number("brokerId").unwrap_or(0), number("inSyncReplicas").unwrap_or(1));
+    let id = crate::key::parse_number(&settings.text("brokerId"), true).unwrap_or(0);
     if settings.is_slave() {
         if id <= 0 {
             let why = "a slave has a brokerId above 0, the master has 0: set brokerId=1, or the next one that is free";
             refused.push(settings.refused("brokerRole", why));
         }
-        if copies > 1 {
+        if settings.given("inSyncReplicas").is_some_and(|copies| copies != "1") {
             warn(settings, "inSyncReplicas", "no effect: a slave acknowledges no send".to_owned());
         }
         return refused;
@@ -233,16 +231,50 @@ fn role_of_broker(settings: &mut Settings) -> Vec<ConfigError> {
             settings.leave_out(name);
         }
     }
-    // More copies than there are would have every send fail, in Apache too; there it is found out by the first producer.
-    if copies > 1 {
-        let why = "an acknowledgement would wait for copies that nobody makes: this version has no slaves";
-        refused.push(settings.refused("inSyncReplicas", why));
-    }
-    if role.eq_ignore_ascii_case("SYNC_MASTER") {
-        let says = "there is no replica, so a send is acknowledged when this broker alone has it, as RocketMQ does with inSyncReplicas=1";
-        warn(settings, "brokerRole", says.to_owned());
-    }
+    waiting_for_copies(settings);
     refused
+}
+
+/// A stock client hears nothing of an answer that comes later (`sendMsgTimeout`).
+const CLIENT_TIMEOUT_MS: i64 = 3000;
+
+/// What a master waits for before it acknowledges a send, where the file may mean something else.
+fn waiting_for_copies(settings: &mut Settings) {
+    let number = |name: &str| crate::key::parse_number(&settings.text(name), true).unwrap_or(0);
+    let (copies, least, limit) = (number("inSyncReplicas"), number("minInSyncReplicas"), number("slaveTimeout"));
+    let is_given = |name: &str| settings.given(name).is_some();
+    let (has_copies, has_limit) = (is_given("inSyncReplicas"), is_given("slaveTimeout"));
+    if !settings.text("brokerRole").eq_ignore_ascii_case("SYNC_MASTER") {
+        if has_copies && copies > 1 {
+            let says = "no effect with ASYNC_MASTER, but for topics and messages with replica.ack; set brokerRole=SYNC_MASTER to have \
+                        all sends wait for slaves";
+            warn(settings, "inSyncReplicas", says.to_owned());
+        }
+        return;
+    }
+    if !has_copies {
+        let says = "an acknowledgement waits for one slave, as in RocketMQ 4.x; without a slave sends are stored and answered with \
+                    SLAVE_NOT_AVAILABLE. Without this line RocketMQ 5.x waits for none: write inSyncReplicas=1 to have that, \
+                    or inSyncReplicas=2 to keep this";
+        warn(settings, "brokerRole", says.to_owned());
+    } else if copies <= 1 {
+        let says = "no slave is waited for: an acknowledged message may be on this broker alone; inSyncReplicas=2 waits for one";
+        warn(settings, "inSyncReplicas", says.to_owned());
+    }
+    if least > copies {
+        let says = format!(
+            "sends are refused with fewer than {least} copies in sync, and acknowledged with inSyncReplicas={copies} of them; set both to the \
+             same to have them wait for all"
+        );
+        warn(settings, "minInSyncReplicas", says);
+    }
+    if has_limit && limit >= CLIENT_TIMEOUT_MS {
+        let says = format!(
+            "RocketMQ's clients give up after sendMsgTimeout={CLIENT_TIMEOUT_MS} ms, and never see that a slave is late; 2500 or less, \
+             or a longer sendMsgTimeout, lets them"
+        );
+        warn(settings, "slaveTimeout", says);
+    }
 }
 
 /// What a master does not read.

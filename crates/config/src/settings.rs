@@ -465,7 +465,7 @@ impl Settings {
 
     /// Do they make a slave?
     pub(crate) fn is_slave(&self) -> bool {
-        self.text("brokerRole").eq_ignore_ascii_case("SLAVE")
+        is_role_of_slave(&self.text("brokerRole"))
     }
 
     /// Goes on as if nobody had set `name`.
@@ -566,6 +566,12 @@ impl Settings {
         if !key.is_live && key.state == State::Used {
             return Err(ConfigError::NotLive(name.to_owned()));
         }
+        if key.name == "brokerRole" && (self.is_slave() || is_role_of_slave(value)) {
+            let (key, value) = (key.name.to_owned(), value.to_owned());
+            let objection = "not for a change while running, in which a master turns between ASYNC_MASTER and SYNC_MASTER: \
+                             write it into the file and start again";
+            return Err(ConfigError::Invalid { key, value, origin: Origin::Request, objection: objection.to_owned() });
+        }
         let before = self.text(key.name);
         self.given.insert(key.name, Given::new(value.to_owned(), Origin::Request));
         Ok(Change { key: key.name, before, after: value.to_owned() })
@@ -592,6 +598,10 @@ impl Settings {
         }
         out
     }
+}
+
+fn is_role_of_slave(role: &str) -> bool {
+    role.eq_ignore_ascii_case("SLAVE")
 }
 
 /// Is its value not to be shown?

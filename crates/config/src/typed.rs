@@ -172,7 +172,7 @@ words! {
     BrokerRole {
         /// Replicas follow when they can.
         AsyncMaster = "ASYNC_MASTER",
-        /// An acknowledgement waits for `inSyncReplicas` copies.
+        /// An acknowledgement stands for `inSyncReplicas` copies.
         SyncMaster = "SYNC_MASTER",
         /// It copies what its master has.
         Slave = "SLAVE",
@@ -467,6 +467,14 @@ settings! {
         broker_role: BrokerRole = "brokerRole";
         /// How many copies an acknowledgement stands for, our own included.
         in_sync_replicas: u32 = "inSyncReplicas";
+        /// With fewer copies in sync, our own included, sends are refused.
+        min_in_sync_replicas: u32 = "minInSyncReplicas";
+        /// Does an acknowledgement wait for no more copies than are in sync?
+        enable_auto_in_sync_replicas: bool = "enableAutoInSyncReplicas";
+        /// How long a send may wait for slaves, in ms.
+        slave_timeout: u64 = "slaveTimeout";
+        /// A slave that is so many bytes behind is not in sync.
+        ha_max_gap_not_in_sync: u64 = "haMaxGapNotInSync";
         /// How long a send may wait for the device, in ms.
         sync_flush_timeout: u64 = "syncFlushTimeout";
         /// Do records gather in a pool before a thread writes them to the log?

@@ -133,7 +133,6 @@ fn what_cannot_be_served_stops_the_start_with_its_name_and_place() {
     for (text, key) in [
         ("brokerRole=SLAVE", "brokerRole"),
         ("brokerId=1", "brokerId"),
-        ("inSyncReplicas=2", "inSyncReplicas"),
         ("enableDLegerCommitLog=true", "enableDLegerCommitLog"),
         ("enableControllerMode=true", "enableControllerMode"),
         ("aclEnable=true", "aclEnable"),
@@ -153,6 +152,41 @@ fn what_cannot_be_served_stops_the_start_with_its_name_and_place() {
         "enableDLegerCommitLog=false\naclEnable=false\nstoreType=default\ntimerRocksDBEnable=false\nbrokerRole=ASYNC_MASTER\ninSyncReplicas=1\n",
     );
     assert!(quiet.findings().is_empty(), "{:?}", quiet.findings());
+}
+
+#[test]
+fn a_start_says_what_an_acknowledgement_waits_for() {
+    let says = |lines: &str, key: &str| about(&load(lines), key).says.clone();
+    let alone = says("brokerRole=SYNC_MASTER\n", "brokerRole");
+    assert!(alone.contains("waits for one slave") && alone.contains("inSyncReplicas=1"), "{alone}");
+    assert_eq!(load("").store().unwrap().in_sync_replicas, 2);
+    assert!(says("brokerRole=SYNC_MASTER\ninSyncReplicas=1\n", "inSyncReplicas").contains("no slave is waited for"));
+    assert!(says("inSyncReplicas=2\n", "inSyncReplicas").contains("brokerRole=SYNC_MASTER"));
+    let least = says("brokerRole=SYNC_MASTER\ninSyncReplicas=2\nminInSyncReplicas=3\n", "minInSyncReplicas");
+    assert!(least.contains("fewer than 3") && least.contains("inSyncReplicas=2"), "{least}");
+    assert!(says("brokerRole=SYNC_MASTER\nslaveTimeout=3000\n", "slaveTimeout").contains("sendMsgTimeout=3000"));
+    for quiet in
+        ["brokerRole=SYNC_MASTER\ninSyncReplicas=2\nslaveTimeout=2000\n", "inSyncReplicas=1\nslaveTimeout=3000\n"]
+    {
+        let settings = load(quiet);
+        assert!(settings.findings().is_empty(), "{:?}", settings.findings());
+    }
+    for wrong in ["inSyncReplicas=65", "minInSyncReplicas=-1", "slaveTimeout=0"] {
+        assert!(refusal(&format!("{wrong}\n")).contains(wrong));
+    }
+}
+
+#[test]
+fn a_master_turns_between_its_two_roles_while_running_and_into_nothing_else() {
+    let mut settings = load("");
+    settings.set("brokerRole", "SYNC_MASTER").unwrap();
+    assert_eq!(settings.store().unwrap().broker_role, BrokerRole::SyncMaster);
+    settings.set("inSyncReplicas", "3").unwrap();
+    settings.set("brokerRole", "ASYNC_MASTER").unwrap();
+    let said = settings.set("brokerRole", "SLAVE").unwrap_err().to_string();
+    assert!(said.contains("brokerRole=SLAVE") && said.contains("start again"), "{said}");
+    let mut slave = load("brokerRole=SLAVE\nbrokerId=1\n");
+    assert!(slave.set("brokerRole", "SYNC_MASTER").is_err());
 }
 
 #[test]

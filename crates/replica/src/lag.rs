@@ -4,7 +4,9 @@
 //! copy however many connections it has: two connections of one slave acknowledge nothing twice.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -111,8 +113,10 @@ impl Slave {
     }
 }
 
+/// What is called when slaves have changed.
+type OnChange = Box<dyn Fn(&Slaves) + Send + Sync>;
+
 /// The slaves of a master, and why connections ended.
-#[derive(Debug)]
 pub struct Slaves {
     /// Guards the rows; taken for an acknowledgement, a frame and a look. Nothing is taken inside.
     rows: Mutex<HashMap<u64, Slave>>,
@@ -124,6 +128,7 @@ pub struct Slaves {
     closed: [AtomicU64; CLOSED.len()],
     /// Guards itself only.
     lines: Mutex<Lines>,
+    on_change: OnceLock<OnChange>,
 }
 
 impl Default for Slaves {
@@ -134,7 +139,14 @@ impl Default for Slaves {
             sent: AtomicU64::new(0),
             closed: std::array::from_fn(|_| AtomicU64::new(0)),
             lines: Mutex::default(),
+            on_change: OnceLock::new(),
         }
+    }
+}
+
+impl fmt::Debug for Slaves {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slaves").field("rows", &self.rows).finish_non_exhaustive()
     }
 }
 
@@ -146,9 +158,22 @@ struct Lines {
 }
 
 impl Slaves {
+    /// Calls this from now on when a slave has entered, has acknowledged more, or is gone: on the task of that slave, without a lock held,
+    /// so it must not wait. Two calls may overlap. Once: a second callback is not taken, and the answer says so.
+    pub fn on_change(&self, callback: impl Fn(&Slaves) + Send + Sync + 'static) -> bool {
+        self.on_change.set(Box::new(callback)).is_ok()
+    }
+
+    fn changed(&self) {
+        if let Some(callback) = self.on_change.get() {
+            callback(self);
+        }
+    }
+
     /// A slave of this number has begun.
     pub(crate) fn enter(&self, number: u64, slave: Slave) {
         self.rows.lock().insert(number, slave);
+        self.changed();
     }
 
     /// Changes the row of a slave.
@@ -158,14 +183,26 @@ impl Slaves {
         }
     }
 
+    /// The slave has what lies below `to`, of a log that ends at `end`.
+    pub(crate) fn acknowledge(&self, number: u64, now: Duration, to: LogOffset, end: LogOffset) {
+        self.update(number, |slave| {
+            slave.acknowledged = to;
+            slave.lag.came(now, to, end);
+        });
+        self.changed();
+    }
+
     /// The slave is gone.
     pub(crate) fn leave(&self, number: u64, now: Duration) {
         let Some(slave) = self.rows.lock().remove(&number) else { return };
-        let mut left = self.left.lock();
-        if left.len() == LEFT_MAX {
-            left.pop_front();
+        {
+            let mut left = self.left.lock();
+            if left.len() == LEFT_MAX {
+                left.pop_front();
+            }
+            left.push_back((slave.needs(), now));
         }
-        left.push_back((slave.needs(), now));
+        self.changed();
     }
 
     /// So many bytes of the log went out.
@@ -215,6 +252,11 @@ impl Slaves {
     /// there are not so many. For 0 slaves that is everything.
     pub fn position(&self, slaves: usize) -> Option<LogOffset> {
         let Some(last) = slaves.checked_sub(1) else { return Some(LogOffset(u64::MAX)) };
+        self.positions().get(last).copied()
+    }
+
+    /// How far each slave has come, the furthest one first; an address is one slave, with its highest acknowledgement.
+    pub fn positions(&self) -> Vec<LogOffset> {
         let mut by_address: BTreeMap<IpAddr, LogOffset> = BTreeMap::new();
         for slave in self.rows.lock().values() {
             let highest = by_address.entry(slave.address.ip()).or_default();
@@ -222,7 +264,7 @@ impl Slaves {
         }
         let mut positions: Vec<LogOffset> = by_address.into_values().collect();
         positions.sort_unstable_by(|one, other| other.cmp(one));
-        positions.get(last).copied()
+        positions
     }
 
     /// The answer to 907 of a master whose log ends at `end`. A slave is in sync if it is less than `gap_max` bytes behind
@@ -311,6 +353,22 @@ mod tests {
         slaves.update(3, |slave| slave.acknowledged = LogOffset(800));
         slaves.leave(2, ms(0));
         assert_eq!((slaves.position(1), slaves.position(2)), (Some(LogOffset(800)), Some(LogOffset(500))));
+    }
+
+    #[test]
+    fn each_change_of_the_slaves_is_told_without_a_lock_held() {
+        let (slaves, told) = (Slaves::default(), std::sync::Arc::new(Mutex::new(Vec::new())));
+        let of_callback = std::sync::Arc::clone(&told);
+        assert!(slaves.on_change(move |slaves| of_callback.lock().push(slaves.positions())));
+        assert!(!slaves.on_change(|_| {}), "one callback");
+        slaves.enter(1, slave("10.0.0.1:1000", 0));
+        slaves.acknowledge(1, ms(1), LogOffset(70), LogOffset(100));
+        // A frame that goes out is nothing that anybody has.
+        slaves.update(1, |slave| slave.next = LogOffset(100));
+        slaves.enter(2, slave("10.0.0.2:1000", 90));
+        slaves.leave(1, ms(2));
+        let positions = |offsets: &[u64]| offsets.iter().copied().map(LogOffset).collect::<Vec<_>>();
+        assert_eq!(*told.lock(), [positions(&[0]), positions(&[70]), positions(&[90, 70]), positions(&[90])]);
     }
 
     #[test]

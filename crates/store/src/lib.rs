@@ -69,7 +69,7 @@ pub use record_at::RecordAt;
 pub use recovery::{CutOff, Recovered};
 pub use rocksdb::{RocksDb, RocksDbKind, fetched_file, rocksdb_in, unfinished_repair};
 pub use segment::{LogSlice, ReadMode, Segment};
-pub use stage::Stage;
+pub use stage::{Stage, Stages};
 pub use store::{QUEUES_MAX, RetentionFloor, Store};
 pub use stretch::Copies;
 pub use timer::{

@@ -15,7 +15,7 @@ use crate::governor::GovernorOptions;
 use crate::index::IndexOptions;
 use crate::log_dirs::LogDirs;
 use crate::pool::PoolOptions;
-use crate::stage::Stage;
+use crate::stage::{Stage, Stages};
 
 /// Files of consume queues that may be open at once, unless told otherwise.
 pub const QUEUE_DESCRIPTORS: usize = 512;
@@ -34,11 +34,11 @@ pub enum FlushMode {
 }
 
 impl FlushMode {
-    /// The stage that it asks for.
-    pub fn stage(self) -> Stage {
+    /// The stages that it asks for.
+    pub fn stages(self) -> Stages {
         match self {
-            FlushMode::Async => Stage::Written,
-            FlushMode::Sync => Stage::Flushed,
+            FlushMode::Async => Stages::WRITTEN,
+            FlushMode::Sync => Stages::WRITTEN.with(Stage::Flushed),
         }
     }
 

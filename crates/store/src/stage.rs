@@ -1,27 +1,127 @@
 //! The stages that a record reaches, and the watermark of all that the mode asks for.
 //!
 //! Appends, the threads `commit` and `flush`, and the code that hears from replicas raise the
-//! stages. Each raises `confirmed` afterwards, without a lock.
+//! stages. Each raises `confirmed` afterwards, without a lock. The marks of copies stand apart:
+//! they are about acknowledgements, and consumers see what the store has confirmed whether a slave
+//! has it or not.
 
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use disk::Watermark;
 
-/// How far a record has come. A wait for several stages is a wait for the latest of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// What a record comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// In the kernel's hands: it survives the end of the process.
-    #[default]
     Written,
     /// On the device: it survives a loss of power.
     Flushed,
-    /// On enough replicas; with SYNC_FLUSH on the device too.
-    Replicated,
+    /// All that the mode of the store asks for: consumers may see it.
+    Confirmed,
+    /// On as many slaves as the broker is set to wait for.
+    CopiedBySetting,
+    /// The same, and on one slave at least, whatever the broker is set to.
+    CopiedByOne,
+    /// On all slaves that keep up.
+    CopiedByAll,
 }
 
 impl Stage {
-    /// All of them, in their order.
-    pub const ALL: [Stage; 3] = [Stage::Written, Stage::Flushed, Stage::Replicated];
+    /// All of them; each stands at its own number.
+    pub const ALL: [Stage; 6] = [
+        Stage::Written,
+        Stage::Flushed,
+        Stage::Confirmed,
+        Stage::CopiedBySetting,
+        Stage::CopiedByOne,
+        Stage::CopiedByAll,
+    ];
+    /// What slaves bring it to.
+    pub const COPIED: [Stage; 3] = [Stage::CopiedBySetting, Stage::CopiedByOne, Stage::CopiedByAll];
+}
+
+/// A set of stages: what an acknowledgement waits for. Stages come in any order, as flushes and
+/// slaves do not wait for each other; a record that has come to one of them is written, though.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stages(u8);
+
+impl Default for Stages {
+    /// [`Stages::WRITTEN`].
+    fn default() -> Stages {
+        Stages::WRITTEN
+    }
+}
+
+impl Stages {
+    /// No stage at all.
+    pub const NONE: Stages = Stages(0);
+    /// What everything waits for.
+    pub const WRITTEN: Stages = Stages(1 << Stage::Written as u8);
+
+    /// These, and this one.
+    #[must_use]
+    pub const fn with(self, stage: Stage) -> Stages {
+        Stages(self.0 | 1 << stage as u8)
+    }
+
+    /// These, but not this one.
+    #[must_use]
+    pub const fn without(self, stage: Stage) -> Stages {
+        Stages(self.0 & !(1 << stage as u8))
+    }
+
+    /// Those of both.
+    #[must_use]
+    pub const fn and(self, others: Stages) -> Stages {
+        Stages(self.0 | others.0)
+    }
+
+    /// Those that are not among the others.
+    #[must_use]
+    pub const fn beyond(self, others: Stages) -> Stages {
+        Stages(self.0 & !others.0)
+    }
+
+    /// These, but nothing that slaves do.
+    #[must_use]
+    pub const fn without_copies(self) -> Stages {
+        self.without(Stage::CopiedBySetting).without(Stage::CopiedByOne).without(Stage::CopiedByAll)
+    }
+
+    /// Whether this one is among them.
+    pub const fn has(self, stage: Stage) -> bool {
+        self.0 & 1 << stage as u8 != 0
+    }
+
+    /// Whether all of them are among the others.
+    pub const fn are_among(self, others: Stages) -> bool {
+        self.beyond(others).0 == 0
+    }
+
+    /// Whether one of them is among the others.
+    pub const fn meet(self, others: Stages) -> bool {
+        self.0 & others.0 != 0
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether something is asked of the device: then the topic, in the journal, has to be there too.
+    pub const fn ask_for_device(self) -> bool {
+        self.has(Stage::Flushed) || self.has(Stage::Confirmed)
+    }
+
+    /// Whether something is asked of slaves.
+    pub const fn ask_for_copies(self) -> bool {
+        !self.are_among(self.without_copies())
+    }
+
+    /// Each of them.
+    pub fn each(self) -> impl Iterator<Item = Stage> {
+        Stage::ALL.into_iter().filter(move |stage| self.has(*stage))
+    }
 }
 
 /// Bits of what the mode asks for, beside that a record is written.
@@ -53,12 +153,13 @@ impl Confirmed {
         self.asked.load(Ordering::SeqCst) & bits == bits
     }
 
-    /// The latest stage that is asked for.
-    pub fn stage(&self) -> Stage {
+    /// The stages that are asked for.
+    pub fn stages(&self) -> Stages {
         match self.asked.load(Ordering::SeqCst) {
-            0 => Stage::Written,
-            DEVICE => Stage::Flushed,
-            _ => Stage::Replicated,
+            0 => Stages::WRITTEN,
+            DEVICE => Stages::WRITTEN.with(Stage::Flushed),
+            // The mark of the set has the device in it, where that is asked for.
+            _ => Stages::WRITTEN.with(Stage::Confirmed),
         }
     }
 
@@ -102,9 +203,39 @@ impl Confirmed {
     }
 }
 
+/// How far the log has come to each of [`Stage::COPIED`]: the code that hears from slaves raises it.
+pub(crate) struct Copied {
+    pub by_setting: Watermark,
+    pub by_one: Watermark,
+    pub by_all: Watermark,
+}
+
+impl Copied {
+    /// Nothing is known of slaves.
+    pub fn new() -> Copied {
+        Copied { by_setting: Watermark::new(0), by_one: Watermark::new(0), by_all: Watermark::new(0) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stages_are_a_set_and_not_an_order() {
+        let both = Stages::WRITTEN.with(Stage::Flushed).with(Stage::CopiedByOne);
+        let copied = Stages::WRITTEN.with(Stage::CopiedByOne);
+        assert!(copied.are_among(both) && !both.are_among(copied));
+        assert!(!copied.has(Stage::Flushed) && !copied.ask_for_device() && copied.ask_for_copies());
+        assert!(both.ask_for_device() && both.ask_for_copies() && !Stages::WRITTEN.ask_for_copies());
+        assert_eq!(both.beyond(copied), Stages::NONE.with(Stage::Flushed));
+        assert_eq!(both.without_copies().and(copied), both);
+        assert!(both.meet(copied) && !both.beyond(copied).meet(copied));
+        assert_eq!(both.each().collect::<Vec<_>>(), [Stage::Written, Stage::Flushed, Stage::CopiedByOne]);
+        for (at, stage) in Stage::ALL.into_iter().enumerate() {
+            assert_eq!((stage as usize, Stages::NONE.with(stage).without(stage)), (at, Stages::NONE));
+        }
+    }
 
     #[test]
     fn the_mark_is_the_least_of_what_is_asked_for_and_never_goes_back() {
@@ -117,9 +248,10 @@ mod tests {
             confirmed.raise(&written, &flushed);
             confirmed.mark.get()
         };
-        assert_eq!((confirmed.stage(), raised(None)), (Stage::Written, 10));
+        let of_set = Stages::WRITTEN.with(Stage::Confirmed);
+        assert_eq!((confirmed.stages(), raised(None)), (Stages::WRITTEN, 10));
         // Consumers keep what they could see, and get no more before the device has it.
-        assert_eq!((raised(Some((DEVICE, true))), confirmed.stage()), (10, Stage::Flushed));
+        assert_eq!((raised(Some((DEVICE, true))), confirmed.stages()), (10, Stages::WRITTEN.with(Stage::Flushed)));
         written.advance(40);
         confirmed.raise_written(written.get());
         flushed.advance(5);
@@ -127,7 +259,7 @@ mod tests {
         flushed.advance(30);
         assert_eq!(raised(None), 30);
         // Replicas come in beside the device.
-        assert_eq!((raised(Some((REPLICAS, true))), confirmed.stage()), (30, Stage::Replicated));
+        assert_eq!((raised(Some((REPLICAS, true))), confirmed.stages()), (30, of_set));
         flushed.advance(40);
         assert_eq!(raised(None), 30);
         confirmed.replicated.advance(35);
@@ -137,8 +269,8 @@ mod tests {
         // Without the device the replicas remain.
         written.advance(60);
         confirmed.raise_written(written.get());
-        assert_eq!((raised(Some((DEVICE, false))), confirmed.stage()), (45, Stage::Replicated));
-        assert_eq!((raised(Some((REPLICAS, false))), confirmed.stage()), (60, Stage::Written));
+        assert_eq!((raised(Some((DEVICE, false))), confirmed.stages()), (45, of_set));
+        assert_eq!((raised(Some((REPLICAS, false))), confirmed.stages()), (60, Stages::WRITTEN));
     }
 
     #[test]

@@ -35,7 +35,7 @@ use crate::pool::Pool;
 use crate::queue_log::{ConsumeQueue, QueueLogs, UnitsRead};
 use crate::resume::Resume;
 use crate::segment::ReadMode;
-use crate::stage::{Confirmed, DEVICE, REPLICAS, Stage};
+use crate::stage::{Confirmed, Copied, DEVICE, REPLICAS, Stage, Stages};
 use crate::timer::{self, LogState, TimerFiles, TimerOptions, TimerUnit};
 
 mod appending;
@@ -71,6 +71,8 @@ pub(crate) struct Shared {
     pub flushed: Watermark,
     /// What is asked for before a record counts as safe, and how far that holds.
     pub confirmed: Confirmed,
+    /// What slaves have.
+    pub copied: Copied,
     /// Store time of the newest record appended. Release in `append`, after the log's end; Acquire in `flush`, before it.
     pub last_timestamp: AtomicI64,
     /// The same of the newest record on the device.
@@ -229,13 +231,24 @@ impl Store {
         &self.shared.confirmed.mark
     }
 
-    /// What an acknowledgement that asks for this stage waits for. For replicas that is all that
-    /// the mode asks for.
+    /// What an acknowledgement that asks for this stage waits for.
     pub fn mark(&self, stage: Stage) -> &Watermark {
         match stage {
             Stage::Written => self.written(),
             Stage::Flushed => self.flushed(),
-            Stage::Replicated => self.confirmed(),
+            Stage::Confirmed => self.confirmed(),
+            Stage::CopiedBySetting => &self.shared.copied.by_setting,
+            Stage::CopiedByOne => &self.shared.copied.by_one,
+            Stage::CopiedByAll => &self.shared.copied.by_all,
+        }
+    }
+
+    /// The log has come to this stage up to `end`, by the word of slaves, or because no slave is
+    /// waited for. Lower than before: changes nothing. Another stage than those of
+    /// [`Stage::COPIED`] is not for anybody to say: nothing changes then either.
+    pub fn copied_to(&self, stage: Stage, end: LogOffset) {
+        if Stage::COPIED.contains(&stage) {
+            self.mark(stage).advance(end.0.min(self.end().0));
         }
     }
 
@@ -280,9 +293,10 @@ impl Store {
         self.shared.is_sync_flush()
     }
 
-    /// The stage that a send waits for, where nothing else is said of its topic or of itself.
-    pub fn stage(&self) -> Stage {
-        self.shared.confirmed.stage()
+    /// The stages that a send waits for on this machine, where nothing else is said of its topic or of
+    /// itself.
+    pub fn stages(&self) -> Stages {
+        self.shared.confirmed.stages()
     }
 
     /// From now on written records, and changes of state, count as safe in this mode.

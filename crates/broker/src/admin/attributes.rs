@@ -8,6 +8,7 @@ use protocol::code::ResponseCode;
 
 use crate::refusal::Refusal;
 use crate::state::topics::flush::{FLUSH_DISK_TYPE, FLUSH_DISK_TYPES};
+use crate::state::topics::replica_ack::{REPLICA_ACK, REPLICA_ACKS};
 
 /// Bytes of a value that may be anything.
 const TEXT_BYTES_MAX: usize = 1024;
@@ -76,8 +77,9 @@ pub(crate) const OF_TOPICS: &[Attribute] = &[
         is_changeable: true,
         only: Some(("-1", "retention by topic")),
     },
-    // Ours: Apache has no such attribute.
+    // Ours: Apache has no such attributes.
     changeable(FLUSH_DISK_TYPE, AttributeKind::OneOf(FLUSH_DISK_TYPES)),
+    changeable(REPLICA_ACK, AttributeKind::OneOf(REPLICA_ACKS)),
 ];
 
 /// Of groups.

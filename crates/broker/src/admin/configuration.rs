@@ -58,6 +58,7 @@ pub(crate) fn update(
             FlushDiskType::Async => FlushMode::Async,
             FlushDiskType::Sync => FlushMode::Sync,
         });
+        broker.copies.follow(&store_settings);
         broker.store_settings.store(store_settings.into());
         // Looks at once, and asks who is active by the settings that are there.
         broker.store.retain(retention);

@@ -11,7 +11,7 @@ use protocol::batch;
 use protocol::properties::{self, name};
 use protocol::record::{INNER_BASE_PLACE, PROPERTIES_MAX, RecordDraft};
 use protocol::{sys_flag, tags};
-use store::{Stage, TagsCode};
+use store::{Stages, TagsCode};
 
 use crate::broker::Broker;
 use crate::client::send::order::SendOrder;
@@ -44,8 +44,8 @@ pub(crate) struct Target<'a> {
     pub(crate) queue_id: i32,
     /// For the record: without the bits that mark a batch.
     pub(crate) sys_flag: i32,
-    /// It is answered at this stage.
-    pub(crate) stage: Stage,
+    /// It is answered at these stages.
+    pub(crate) stages: Stages,
 }
 
 /// How many messages a compressed batch holds, which only its producer knows; none of one that is not compressed.
@@ -144,7 +144,7 @@ pub(crate) fn gather(
         queue_id: target.queue_id,
         records: first..first + 1,
         text: uniq_key,
-        stage: target.stage,
+        stages: target.stages,
         claim: None,
         part: None,
     });

@@ -32,6 +32,7 @@ use crate::state::clients::Clients;
 use crate::state::stats::MessageType;
 use crate::state::topics::Topic;
 use crate::waiting::hold::Lane;
+use crate::write::durability::OwnWords;
 use crate::write::local::LocalSends;
 use crate::write::{append, send_properties};
 
@@ -220,6 +221,7 @@ impl Reply {
                 format!("its properties have {} bytes, the limit is {PROPERTIES_MAX}", sends.properties.len()),
             ));
         }
+        let stages = broker.stages_of(&self.topic, OwnWords::default())?;
         let draft = RecordDraft {
             topic,
             queue_id: self.queue_id,
@@ -244,7 +246,7 @@ impl Reply {
             queue_id: self.queue_id,
             records: first..first + 1,
             text,
-            stage: broker.stage_of(&self.topic, None),
+            stages,
             claim: None,
             part: None,
         });

@@ -89,7 +89,7 @@ impl<'a> SendBackOrder<'a> {
     }
 
     /// Carries it out for a caller in this process, which may commit the message's offset after that:
-    /// the retry, or the dead letter, has come to the stage that the message asks for.
+    /// the retry, or the dead letter, has come to the stages that the message asks for.
     pub async fn call(&self, broker: &Broker, caller: &mut Caller) -> Result<(), Refusal> {
         caller.begin();
         let mut given_back = self.admit(broker)?;
@@ -97,8 +97,8 @@ impl<'a> SendBackOrder<'a> {
         let mut local = LocalSends::new(broker);
         given_back.gather(broker, record, ReplyTo::NOBODY, local.sends())?;
         caller.durable_after(given_back.written_at);
-        let stage = local.sends().receipts.stage;
-        local.append(stage).await?;
+        let stages = local.sends().receipts.stages;
+        local.append(stages).await?;
         caller.settled(&broker.store).await
     }
 
@@ -206,15 +206,15 @@ impl GivenBack {
         draft.prepared_offset = 0;
         draft.properties = &sends.properties;
         let properties = view.properties();
-        let stage =
-            broker.stage_again(properties::get(&properties, name::RETRY_TOPIC).unwrap_or(view.topic()), &properties);
+        let stages =
+            broker.stages_again(properties::get(&properties, name::RETRY_TOPIC).unwrap_or(view.topic()), &properties);
         let (first, gathered) = (sends.records(), sends.batch.bytes());
         append::push(&mut sends.batch, &lane, tags, &draft);
         append::check_fits(broker, &mut sends.batch, first, gathered)?;
-        // The stage: the consumer commits its offset when it is told that the message is kept, and
+        // The stages: the consumer commits its offset when it is told that the message is kept, and
         // the journal that holds the commit is synced apart from the log: told earlier, the commit
         // could survive a loss of power and the retry not.
-        sends.receipts.push(Receipt::plain(reply_to, first..first + 1, stage));
+        sends.receipts.push(Receipt::plain(reply_to, first..first + 1, stages));
         sends.touch(lane);
         let group = Arc::clone(&self.group.name);
         sends.count(match fate {

@@ -44,5 +44,5 @@ fn listen(broker: &Arc<Broker>, log_port: &LogPort) -> std::io::Result<FeedPort>
     let allowed = Allowed::new(move |address| of.upgrade().is_some_and(|broker| members::may(&broker, address)));
     let options = PortOptions { feed: broker.feeding.subscribe(), ..PortOptions::new(allowed) };
     let (store, clock, slaves) = (Arc::clone(&broker.store), broker.clock.clone(), Arc::clone(&broker.slaves));
-    FeedPort::on(log_port.take()?, store, clock, options, slaves, |_| ())
+    FeedPort::on(log_port.take()?, store, clock, options, slaves)
 }

@@ -12,6 +12,8 @@ use std::time::Duration;
 pub(crate) enum Cause {
     /// SYNC_FLUSH: the device had not confirmed yet what was written. With a write pool: it was not written yet.
     Flush,
+    /// SYNC_MASTER: not enough slaves had what was written.
+    Replica,
     /// The log had no room because memory had to be given back first.
     Reclaim,
     /// Somebody else held the end of the log.
@@ -23,12 +25,14 @@ pub(crate) enum Cause {
 }
 
 impl Cause {
-    pub(crate) const ALL: [Cause; 5] = [Cause::Flush, Cause::Reclaim, Cause::Lock, Cause::Network, Cause::Disk];
+    pub(crate) const ALL: [Cause; 6] =
+        [Cause::Flush, Cause::Replica, Cause::Reclaim, Cause::Lock, Cause::Network, Cause::Disk];
 
     /// As it stands in metrics and in the log.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Cause::Flush => "flush",
+            Cause::Replica => "replica",
             Cause::Reclaim => "reclaim",
             Cause::Lock => "lock",
             Cause::Network => "network",
@@ -38,12 +42,13 @@ impl Cause {
 }
 
 /// How long was waited since the start, by [`Cause::ALL`]: of all who waited together, so that a second may have many.
-pub(crate) type Waited = [Duration; 5];
+pub(crate) type Waited = [Duration; Cause::ALL.len()];
 
 /// What the broker itself sees waiting; the store and the connections know the rest. Relaxed: gauges.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     flush_ns: AtomicU64,
+    replica_ns: AtomicU64,
     reclaim_ns: AtomicU64,
     disk_ns: AtomicU64,
 }
@@ -52,6 +57,7 @@ impl Waits {
     pub(crate) fn add(&self, cause: Cause, waited: Duration) {
         let gauge = match cause {
             Cause::Flush => &self.flush_ns,
+            Cause::Replica => &self.replica_ns,
             Cause::Reclaim => &self.reclaim_ns,
             Cause::Disk => &self.disk_ns,
             // Counted where it happens.
@@ -63,7 +69,7 @@ impl Waits {
     /// With what others saw.
     pub(crate) fn all(&self, lock: Duration, network: Duration) -> Waited {
         let of = |gauge: &AtomicU64| Duration::from_nanos(gauge.load(Ordering::Relaxed));
-        [of(&self.flush_ns), of(&self.reclaim_ns), lock, network, of(&self.disk_ns)]
+        [of(&self.flush_ns), of(&self.replica_ns), of(&self.reclaim_ns), lock, network, of(&self.disk_ns)]
     }
 }
 
@@ -167,12 +173,12 @@ mod tests {
             let mut play = Play { falls: Falls::default(), messages: 0, waited: Waited::default() };
             assert_eq!(play.falls.look(0, play.waited, TEN), None);
             for _ in 0..WINDOWS_MIN {
-                assert_eq!(play.window(10_000, [100, 0, 20, 3000, 0]), None);
+                assert_eq!(play.window(10_000, [100, 0, 0, 20, 3000, 0]), None);
             }
             play
         }
 
-        fn window(&mut self, messages: u64, waited_ms: [u64; 5]) -> Option<Fall> {
+        fn window(&mut self, messages: u64, waited_ms: [u64; 6]) -> Option<Fall> {
             self.messages += messages;
             for (sum, ms) in self.waited.iter_mut().zip(waited_ms) {
                 *sum += Duration::from_millis(ms);
@@ -185,7 +191,7 @@ mod tests {
     fn a_fall_is_put_down_to_what_was_waited_for_longer_than_usual() {
         for (place, cause) in Cause::ALL.into_iter().enumerate() {
             let mut play = Play::steady();
-            let mut waited = [100, 0, 20, 3000, 0];
+            let mut waited = [100, 0, 0, 20, 3000, 0];
             waited[place] += 4000;
             let fall = play.window(8_000, waited).unwrap();
             let expected = Duration::from_millis(waited[place]);
@@ -196,25 +202,25 @@ mod tests {
     #[test]
     fn less_that_is_sent_is_no_fall_and_neither_is_a_tenth() {
         let mut play = Play::steady();
-        assert_eq!(play.window(0, [0, 0, 0, 0, 0]), None);
-        assert_eq!(play.window(9_000, [9000, 9000, 9000, 9000, 9000]), None);
-        assert_eq!(play.window(8_000, [300, 0, 20, 3000, 0]), None, "hardly longer than usual");
+        assert_eq!(play.window(0, [0; 6]), None);
+        assert_eq!(play.window(9_000, [9000; 6]), None);
+        assert_eq!(play.window(8_000, [300, 0, 0, 20, 3000, 0]), None, "hardly longer than usual");
     }
 
     #[test]
     fn a_fall_is_told_once_and_again_when_it_was_over() {
         let mut play = Play::steady();
-        assert!(play.window(5_000, [9000, 0, 20, 3000, 0]).is_some());
-        assert_eq!(play.window(5_000, [9000, 0, 20, 3000, 0]), None);
-        assert_eq!(play.window(10_000, [100, 0, 20, 3000, 0]), None);
-        assert!(play.window(5_000, [9000, 0, 20, 3000, 0]).is_some());
+        assert!(play.window(5_000, [9000, 0, 0, 20, 3000, 0]).is_some());
+        assert_eq!(play.window(5_000, [9000, 0, 0, 20, 3000, 0]), None);
+        assert_eq!(play.window(10_000, [100, 0, 0, 20, 3000, 0]), None);
+        assert!(play.window(5_000, [9000, 0, 0, 20, 3000, 0]).is_some());
     }
 
     #[test]
     fn nothing_is_said_before_it_is_known_what_is_usual() {
         let mut falls = Falls::default();
         for number in 0..WINDOWS_MIN as u64 {
-            let waited = [Duration::from_secs(number * number * 100); 5];
+            let waited = [Duration::from_secs(number * number * 100); 6];
             assert_eq!(falls.look(20_000 - number.pow(2) * 100 + number * 5000, waited, TEN), None);
         }
     }

@@ -5,6 +5,7 @@ pub(crate) mod clients;
 pub(crate) mod cold_limits;
 pub(crate) mod conditions;
 pub(crate) mod configuration;
+pub(crate) mod copies;
 pub(crate) mod falls;
 pub(crate) mod filters;
 pub(crate) mod following;

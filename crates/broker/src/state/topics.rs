@@ -28,6 +28,7 @@ use crate::state::stats::TopicMeters;
 use crate::state::topics::flush::TopicFlush;
 use crate::state::topics::light::LightTopics;
 use crate::state::topics::mapping::Mapping;
+use crate::state::topics::replica_ack::TopicReplicaAck;
 use crate::tables::{self, Keeper};
 use crate::waiting::hold::Lane;
 
@@ -38,6 +39,7 @@ pub(crate) mod mapped;
 pub(crate) mod mapping;
 pub(crate) mod of_another;
 pub(crate) mod queues;
+pub(crate) mod replica_ack;
 
 /// More queues than any topic has; a larger number in a request is a mistake that would cost memory.
 pub(crate) const QUEUES_MAX: i32 = store::QUEUES_MAX as i32;
@@ -60,6 +62,8 @@ pub struct Topic {
     pub(crate) meters: ArcSwapOption<TopicMeters>,
     /// What its attributes say of acknowledgements.
     pub(crate) flush: TopicFlush,
+    /// What it asks of slaves.
+    pub(crate) replica_ack: TopicReplicaAck,
     /// See `mapped.rs`.
     is_static: AtomicBool,
     mapping: ArcSwapOption<Mapping>,
@@ -87,6 +91,7 @@ impl Topic {
             bell: bells.of(name).cloned(),
             name: Arc::from(config.topic_name.as_str()),
             flush: TopicFlush::of(&config.attributes),
+            replica_ack: TopicReplicaAck::of(&config.attributes),
             config: ArcSwap::from_pointee(config),
             lanes: PerQueue::default(),
             meters: ArcSwapOption::empty(),
@@ -549,6 +554,7 @@ impl Topics {
         match known {
             Some(known) => {
                 known.flush.follow(&config.attributes);
+                known.replica_ack.follow(&config.attributes);
                 known.config.store(Arc::new(config));
                 change(&known);
             }

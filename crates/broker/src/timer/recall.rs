@@ -30,6 +30,7 @@ use crate::session::Session;
 use crate::state::stats::MessageType;
 use crate::state::topics::{Topic, Topics};
 use crate::write::append;
+use crate::write::durability::OwnWords;
 use crate::write::local::LocalSends;
 use crate::write::send_properties::{self, Real, SendProperties};
 
@@ -139,6 +140,7 @@ impl RecallOrder<'_> {
                 sends.properties.len()
             )));
         }
+        let stages = broker.stages_of(&topic, OwnWords::default()).map_err(failed)?;
         let draft = RecordDraft {
             topic: names::TIMER_TOPIC,
             queue_id: 0,
@@ -162,7 +164,7 @@ impl RecallOrder<'_> {
             queue_id: 0,
             records: first..first + 1,
             text,
-            stage: broker.stage_of(&topic, None),
+            stages,
             claim: None,
             part: None,
         });

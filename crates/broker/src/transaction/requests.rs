@@ -14,7 +14,7 @@ use protocol::record::{self, PROPERTIES_MAX, RecordDraft, RecordView, Scanned};
 use protocol::request::{EndTransaction, ResumeCheckHalfMessage};
 use protocol::sys_flag;
 use protocol::tags;
-use store::{Landed, RecordBatch, Stage, Store, TagsCode};
+use store::{Landed, RecordBatch, Stages, Store, TagsCode};
 
 use super::state::{Transactions, immunity_ms};
 use crate::broker::Broker;
@@ -32,8 +32,9 @@ use crate::{cold, tables};
 
 /// The tag of every message in the queue of ends: "deleted".
 const OP_TAG: &str = "d";
-/// An end is answered at this stage, as in Apache: what is lost with the power is asked for again.
-const STAGE: Stage = Stage::Written;
+/// An end is answered at this stage, as in Apache: what is lost with the power, or with the broker that has no slave with it, is asked for
+/// again, as the half message is not.
+const STAGES: Stages = Stages::WRITTEN;
 
 impl Transactions {
     /// Tells what became of the ends in a batch: those that landed count, the others may be tried
@@ -109,7 +110,7 @@ impl EndOrder {
         }
         // It keeps a file of the log in memory.
         drop(found);
-        local.append(STAGE).await?;
+        local.append(STAGES).await?;
         caller.settled(&broker.store).await
     }
 }
@@ -128,7 +129,7 @@ pub(crate) fn end(
         let ended = found.and_then(|slice| {
             let half = slice.as_ref().and_then(|slice| half_message(slice.as_ref())).ok_or_else(not_found)?;
             let records = gather(broker, &mut session.sends, &order, is_commit, &half)?;
-            session.sends.receipts.push(Receipt::plain(reply_to, records, STAGE));
+            session.sends.receipts.push(Receipt::plain(reply_to, records, STAGES));
             Ok(())
         });
         if let Err(refusal) = ended {
@@ -340,7 +341,7 @@ fn gather_again(
         return Err(Refusal::new(ResponseCode::MessageIllegal, remark));
     }
     let properties = given_up.properties();
-    let stage = broker.stage_again(properties::get(&properties, name::REAL_TOPIC).unwrap_or_default(), &properties);
+    let stages = broker.stages_again(properties::get(&properties, name::REAL_TOPIC).unwrap_or_default(), &properties);
     let mut draft = append::again(given_up);
     draft.topic = names::TRANS_HALF_TOPIC;
     draft.queue_id = 0;
@@ -350,7 +351,7 @@ fn gather_again(
     let (first, gathered) = (sends.records(), sends.batch.bytes());
     append::push(&mut sends.batch, &lane, TagsCode::Code(given_up.tags_code()), &draft);
     append::check_fits(broker, &mut sends.batch, first, gathered)?;
-    sends.receipts.push(Receipt::plain(reply_to, first..first + 1, stage));
+    sends.receipts.push(Receipt::plain(reply_to, first..first + 1, stages));
     sends.touch(lane);
     sends.half_messages += 1;
     Ok(())

@@ -1,13 +1,14 @@
-//! Bursts of sends of which answers, or consumers, wait for a stage: until they are written
-//! (`transientStorePoolEnable`), flushed (SYNC_FLUSH) or replicated.
+//! Bursts of sends of which answers, or consumers, wait for stages: until they are written
+//! (`transientStorePoolEnable`), flushed (SYNC_FLUSH), confirmed, or on slaves (SYNC_MASTER).
 //!
-//! One task answers them all: what a flush has covered is answered in one go, so that a flush costs
-//! one wake-up, and one more for each connection that hears of it. Each answer is given at the
-//! stage that it asks for. Consumers are woken when the store has confirmed the burst, whatever its
-//! answers ask for. A burst that is late for a stage is answered with the code that names it
-//! (FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT), and stays until consumers are woken.
+//! One task answers them all: what a flush or an acknowledgement of a slave has covered is answered
+//! in one go, so that it costs one wake-up, and one more for each connection that hears of it. Each
+//! answer is given when the burst has come to the stages that it asks for, in whatever order.
+//! Consumers are woken when the store has confirmed the burst, whatever its answers ask for. A
+//! burst that is late for a stage is answered with the code that names it (FLUSH_DISK_TIMEOUT,
+//! FLUSH_SLAVE_TIMEOUT; SLAVE_NOT_AVAILABLE at once if there are not enough slaves), and stays until
+//! consumers are woken.
 
-use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use net::Outgoing;
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
-use store::{ConsumeQueue, Landed, Stage, Store};
+use store::{ConsumeQueue, Landed, Stage, Stages, Store};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::timeout;
 
@@ -25,14 +26,34 @@ use crate::caller::JOURNAL_TIMEOUT;
 use crate::client_handle::OwedAnswer;
 use crate::inbox::{Errand, Inbox};
 use crate::sends::{Answer, Receipts};
+use crate::state::copies::Copies;
 use crate::state::falls::Cause;
 use crate::tasks::Stop;
 use crate::waiting::hold::{Lane, ParkedPull};
 
-/// Answers of a burst and its consumers wait for the same stage.
-const BOTH_FLUSHED: (Stage, Stage) = (Stage::Flushed, Stage::Flushed);
-/// How often the task looks who is late, where the device is.
+/// How often the task looks who is late, where the device or slaves are.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// How long a send may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// For the pool's thread and the device (`syncFlushTimeout`).
+    pub(crate) flush: Duration,
+    /// For slaves (`slaveTimeout`).
+    pub(crate) copies: Duration,
+}
+
+impl Limits {
+    pub(crate) fn of(broker: &Broker) -> Limits {
+        let settings = broker.store_settings.load();
+        let (flush, copies) = (settings.sync_flush_timeout, settings.slave_timeout);
+        Limits { flush: Duration::from_millis(flush), copies: Duration::from_millis(copies) }
+    }
+
+    fn of_stage(self, stage: Stage) -> Duration {
+        if Stage::COPIED.contains(&stage) { self.copies } else { self.flush }
+    }
+}
 
 /// A burst that is appended, and has not come to all stages that are waited for.
 pub(crate) struct UnflushedBurst {
@@ -42,8 +63,8 @@ pub(crate) struct UnflushedBurst {
     pub(crate) lanes: Vec<Arc<Lane>>,
     pub(crate) light: Vec<Arc<ConsumeQueue>>,
     pub(crate) end: LogOffset,
-    /// The stage that it comes to next. Answers that ask for an earlier one are given.
-    pub(crate) next: Stage,
+    /// What it has come to. Answers that ask for no more are given.
+    pub(crate) reached: Stages,
     /// When the append began, by the clock's elapsed time.
     pub(crate) began: Duration,
     pub(crate) inbox: Arc<Inbox>,
@@ -54,27 +75,66 @@ pub(crate) struct UnflushedBurst {
 /// One that waits its turn.
 struct Waiting {
     burst: UnflushedBurst,
-    /// When its producer is told that the device is late, by the clock's elapsed time.
-    late_at: Duration,
-    limit: Duration,
-    /// What has not happened in time.
-    missed: Option<Missed>,
-    /// Until it is answered, its connection stays.
+    /// Since when it has waited, by the clock's elapsed time.
+    since: Duration,
+    limits: Limits,
+    /// Its topic was not in the journal in time.
+    is_topic_late: bool,
+    /// Stages that have not come in time: answers that ask for one of them are given.
+    given_up: Stages,
+    /// What answers still wait for; see [`Waiting::look`].
+    left: Stages,
+    /// Until all of it is answered, its connection stays.
     debt: Option<OwedAnswer>,
 }
 
 /// What an answer names as late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missed {
-    /// The journal, with the topic of the burst.
-    Journal,
+    /// The journal, with the topic of the burst, within this time.
+    Journal(Duration),
     /// This stage of the burst.
     Stage(Stage),
+    /// Slaves that this stage needs: they are not there.
+    Slaves(Stage),
+}
+
+impl Missed {
+    /// What was waited for.
+    fn cause(self) -> Cause {
+        match self {
+            Missed::Journal(_) => Cause::Flush,
+            Missed::Stage(stage) | Missed::Slaves(stage) => cause(Stages::NONE.with(stage)),
+        }
+    }
+}
+
+/// What a wait for these stages is put down to.
+fn cause(stages: Stages) -> Cause {
+    if stages.ask_for_copies() { Cause::Replica } else { Cause::Flush }
 }
 
 impl UnflushedBurst {
     fn has_consumers(&self) -> bool {
         !(self.lanes.is_empty() && self.light.is_empty())
+    }
+}
+
+impl Waiting {
+    /// Whether what asks for these stages has no answer yet.
+    fn is_open(&self, stages: Stages) -> bool {
+        self.debt.is_some() && !stages.are_among(self.burst.reached) && !stages.meet(self.given_up)
+    }
+
+    /// Looks what its answers still wait for, after one of them was given.
+    fn look(&mut self) {
+        self.left = self.burst.receipts.left(|stages| self.is_open(stages)).beyond(self.burst.reached);
+    }
+
+    /// When a stage is late that its answers wait for, and which one.
+    fn late_at(&self) -> Option<(Duration, Stage)> {
+        let late_at = |stage| (self.since + self.limits.of_stage(stage), stage);
+        self.left.each().map(late_at).min_by_key(|(at, _)| *at)
     }
 }
 
@@ -95,15 +155,17 @@ pub(crate) struct Acknowledgements {
 }
 
 impl Acknowledgements {
-    /// Sees to the answers of a burst, when it is flushed, and when the journal is written up to
-    /// `durable_after`. Where one of them waits for the device, the journal is there too: a message
-    /// whose topic is lost with the power cannot be asked for.
+    /// Sees to the answers of a burst, when it has come to their stages, and when the journal is
+    /// written up to `durable_after`. Where one of them waits for the device, the journal is there
+    /// too: a message whose topic is lost with the power cannot be asked for.
     pub(crate) fn begin(self: &Arc<Self>, broker: &Broker, burst: UnflushedBurst, durable_after: u64) {
-        let limit = Duration::from_millis(broker.store_settings.load().sync_flush_timeout);
-        let late_at = broker.clock.elapsed() + limit;
+        let (limits, since) = (Limits::of(broker), broker.clock.elapsed());
         let debt = Some(burst.inbox.owe());
-        let mut waiting = Waiting { burst, late_at, limit, missed: None, debt };
-        let mark = broker.store.journal().mark_of(durable_after, waiting.burst.receipts.stage > Stage::Written);
+        let (given_up, left) = (Stages::NONE, Stages::NONE);
+        let mut waiting = Waiting { burst, since, limits, is_topic_late: false, given_up, left, debt };
+        waiting.look();
+        let is_on_device = waiting.burst.receipts.stages.ask_for_device();
+        let mark = broker.store.journal().mark_of(durable_after, is_on_device);
         if mark.get() >= durable_after {
             self.push(waiting);
             return;
@@ -111,8 +173,8 @@ impl Acknowledgements {
         // The first messages of a topic: the journal is nearly always there before the log.
         let (mark, clock, acknowledgements) = (Arc::clone(mark), broker.clock.clone(), Arc::clone(self));
         tokio::spawn(async move {
-            waiting.missed = timeout(JOURNAL_TIMEOUT, mark.reached(durable_after)).await.err().map(|_| Missed::Journal);
-            waiting.late_at = clock.elapsed() + limit;
+            waiting.is_topic_late = timeout(JOURNAL_TIMEOUT, mark.reached(durable_after)).await.is_err();
+            waiting.since = clock.elapsed();
             acknowledgements.push(waiting);
         });
     }
@@ -149,39 +211,42 @@ pub(crate) async fn acknowledge(broker: Arc<Broker>, mut stop: Stop) {
             continue;
         }
         waiting.append(&mut came);
-        let (reached, now) = (marks.map(Watermark::get), clock.elapsed());
+        let reached = marks.map(Watermark::get);
         waiting.retain_mut(|waiting| !desk.is_over(&broker, waiting, reached));
-        for late in waiting.iter_mut().filter(|waiting| waiting.late_at <= now) {
-            late.missed = Some(Missed::Stage(late.burst.next));
-            desk.answer(&broker, late);
-        }
+        desk.tell_late(&broker, &mut waiting);
         // Without one it looks once more who has come, and sleeps.
         if waiting.is_empty() {
             continue;
         }
-        let asked = broker.store.stage();
-        let first = |stage: Stage| {
-            let bursts = waiting.iter().map(|waiting| &waiting.burst);
-            // Where both wait for the flush, one mark is enough: the store raises what is confirmed
+        let confirmed_by_flush = broker.store.stages().has(Stage::Flushed);
+        // For each stage the first place that is waited for.
+        let mut first = [u64::MAX; Stage::ALL.len()];
+        for waiting in &waiting {
+            let left = waiting.left;
+            // Where answers wait for the flush, and what is flushed is confirmed, one mark is enough: the store raises what is confirmed
             // before it.
-            let is_for = |burst: &&UnflushedBurst| {
-                burst.next == stage
-                    || stage == Stage::Replicated && burst.has_consumers() && (burst.next, asked) != BOTH_FLUSHED
-            };
-            bursts.filter(is_for).map(|burst| burst.end.0).min()
-        };
-        let [written, flushed, confirmed] = Stage::ALL.map(|stage| {
-            let first = first(stage);
-            (first.is_some(), marks[stage as usize].reached(first.unwrap_or_default()))
-        });
-        let late_at = waiting.iter().filter(|waiting| waiting.debt.is_some()).map(|waiting| waiting.late_at).min();
+            let are_consumers_told = left.has(Stage::Flushed) && confirmed_by_flush;
+            let has_consumers = waiting.burst.has_consumers() && !are_consumers_told;
+            let left = if has_consumers { left.with(Stage::Confirmed) } else { left };
+            for stage in left.each() {
+                let first = &mut first[stage as usize];
+                *first = waiting.burst.end.0.min(*first);
+            }
+        }
+        let reached = |stage: Stage| marks[stage as usize].reached(first[stage as usize]);
+        let is_for = |stage: Stage| first[stage as usize] != u64::MAX;
+        let now = clock.elapsed();
+        let late_at = waiting.iter().filter_map(|waiting| Some(waiting.late_at()?.0)).min();
         let look_at = late_at.map_or(LOOK, |late_at| late_at.saturating_sub(now).min(LOOK));
         tokio::select! {
             biased;
             () = stop.asked() => {}
-            () = confirmed.1, if confirmed.0 => {}
-            () = flushed.1, if flushed.0 => {}
-            () = written.1, if written.0 => {}
+            () = reached(Stage::Confirmed), if is_for(Stage::Confirmed) => {}
+            () = reached(Stage::Flushed), if is_for(Stage::Flushed) => {}
+            () = reached(Stage::Written), if is_for(Stage::Written) => {}
+            () = reached(Stage::CopiedBySetting), if is_for(Stage::CopiedBySetting) => {}
+            () = reached(Stage::CopiedByOne), if is_for(Stage::CopiedByOne) => {}
+            () = reached(Stage::CopiedByAll), if is_for(Stage::CopiedByAll) => {}
             // Also at who has come meanwhile.
             () = tokio::time::sleep(look_at) => {}
             () = all.bell.notified() => {}
@@ -194,71 +259,109 @@ pub(crate) async fn acknowledge(broker: Arc<Broker>, mut stop: Stop) {
 struct Replier {
     ids: String,
     woken: Vec<ParkedPull>,
+    /// When slaves were judged last, by the clock's elapsed time.
+    judged_at: Duration,
 }
 
 impl Replier {
     /// Sees to what a burst has come to by now, and says whether nothing of it waits any more.
     /// `reached`: how far the log has come, by stage.
-    fn is_over(&mut self, broker: &Broker, waiting: &mut Waiting, reached: [u64; 3]) -> bool {
-        let (burst, end) = (&waiting.burst, waiting.burst.end.0);
-        let is_confirmed = reached[Stage::Replicated as usize] >= end;
-        let (from, mut next) = (burst.next, Some(burst.next));
-        // Ends behind the last stage.
-        while let Some(stage) = next.filter(|stage| reached[*stage as usize] >= end) {
-            let answers = Stage::ALL.get(stage as usize + 1).and_then(|after| burst.receipts.next_stage(*after));
-            next = answers.or_else(|| (burst.has_consumers() && !is_confirmed).then_some(Stage::Replicated));
+    fn is_over(&mut self, broker: &Broker, waiting: &mut Waiting, reached: [u64; Stage::ALL.len()]) -> bool {
+        if waiting.is_topic_late {
+            self.give_up(broker, waiting, Missed::Journal(JOURNAL_TIMEOUT));
         }
-        match next {
-            None => self.answer(broker, waiting),
-            Some(next) if next > from => {
-                if from == Stage::Written {
-                    broker.flush_for(&burst.receipts);
-                }
-                if burst.receipts.next_stage(next).is_none() {
-                    // Only consumers wait from here on.
-                    self.answer(broker, waiting);
-                } else if waiting.debt.is_some() {
-                    self.reply(broker, waiting, ..next);
-                }
-                waiting.burst.next = next;
+        let (before, end) = (waiting.burst.reached, waiting.burst.end.0);
+        let has_come = |stage: &Stage| reached[*stage as usize] >= end;
+        let now = Stage::ALL.into_iter().filter(has_come).fold(before, Stages::with);
+        let left = waiting.left;
+        if now != before {
+            if !before.has(Stage::Written) {
+                broker.flush_for(&waiting.burst.receipts);
             }
-            Some(_) => {}
+            self.reply(broker, waiting, None, |stages| stages.are_among(now));
+            waiting.burst.reached = now;
+            waiting.look();
         }
-        if is_confirmed && waiting.burst.has_consumers() {
+        self.settle(broker, waiting, cause(left));
+        if now.has(Stage::Confirmed) && waiting.burst.has_consumers() {
             self.wake(broker, &mut waiting.burst);
         }
-        next.is_none()
+        waiting.debt.is_none() && !waiting.burst.has_consumers()
     }
 
-    /// Answers what has no answer yet of a burst: all of it has come to its stage, or something is
-    /// late.
-    fn answer(&mut self, broker: &Broker, waiting: &mut Waiting) {
-        // Given back when the answer lies in the inbox.
+    /// Answers those that wait for what is late, or for slaves that are not there.
+    fn tell_late(&mut self, broker: &Broker, all: &mut [Waiting]) {
+        let now = broker.clock.elapsed();
+        let mut missing = Stages::NONE;
+        if all.iter().any(|waiting| waiting.left.ask_for_copies()) {
+            // A slave that stands still says nothing, and a send may have begun by a rule that has changed since.
+            if now.saturating_sub(self.judged_at) >= LOOK {
+                self.judged_at = now;
+                broker.copies.judge();
+            }
+            missing = broker.copies.missing();
+        }
+        for waiting in all {
+            // Each round gives a stage up.
+            while let Some((late_at, stage)) = waiting.late_at()
+                && late_at <= now
+            {
+                // What no thread has written yet no slave can have, and it is not stored.
+                let stage = if waiting.left.has(Stage::Written) { Stage::Written } else { stage };
+                self.give_up(broker, waiting, Missed::Stage(stage));
+            }
+            for stage in missing.each() {
+                if waiting.left.has(stage) && !waiting.left.has(Stage::Written) {
+                    self.give_up(broker, waiting, Missed::Slaves(stage));
+                }
+            }
+        }
+    }
+
+    /// Answers what asks for a stage that has not come, and has no answer yet.
+    fn give_up(&mut self, broker: &Broker, waiting: &mut Waiting, missed: Missed) {
+        let late = match missed {
+            // All of them wait for the journal.
+            Missed::Journal(_) => Stages::WRITTEN,
+            Missed::Stage(stage) | Missed::Slaves(stage) => Stages::NONE.with(stage),
+        };
+        self.reply(broker, waiting, Some(missed), |stages| stages.meet(late));
+        waiting.given_up = waiting.given_up.and(late);
+        waiting.look();
+        self.settle(broker, waiting, missed.cause());
+    }
+
+    /// Counts a burst whose answers are all given, once, and lets its connection go.
+    fn settle(&self, broker: &Broker, waiting: &mut Waiting, waited_for: Cause) {
+        if !waiting.left.is_empty() {
+            return;
+        }
         let Some(_debt) = waiting.debt.take() else { return };
         let burst = &waiting.burst;
         let took = broker.clock.elapsed().saturating_sub(burst.began);
         broker.stats.put_times.stored(burst.landed.len(), took);
-        broker.stats.waits.add(Cause::Flush, took);
-        self.reply(broker, waiting, ..);
+        broker.stats.waits.add(waited_for, took);
     }
 
-    /// Answers what asks for these stages of a burst, and has no answer yet.
-    fn reply(&mut self, broker: &Broker, waiting: &Waiting, stages: impl RangeBounds<Stage>) {
-        let Waiting { burst, limit, missed, .. } = waiting;
+    /// Answers what `is_due`, by the stages that it asks for, and has no answer yet.
+    fn reply(&mut self, broker: &Broker, waiting: &Waiting, missed: Option<Missed>, is_due: impl Fn(Stages) -> bool) {
+        let burst = &waiting.burst;
+        let is_due = |stages| waiting.is_open(stages) && is_due(stages);
+        if burst.receipts.left(is_due).is_empty() {
+            return;
+        }
         let settings = broker.settings.load();
-        let late = missed.map(|missed| match missed {
-            Missed::Journal => late_topic(burst.receipts.stage, JOURNAL_TIMEOUT),
-            Missed::Stage(stage) => late(&broker.store, stage, burst.end, *limit),
+        let late = missed.map(|missed| {
+            late(&broker.store, &broker.copies, burst.receipts.stages, burst.end, missed, waiting.limits)
         });
         let (code, remark) = match &late {
             None => (ResponseCode::Success, None),
             Some((code, remark)) => (*code, Some(&**remark)),
         };
-        let is_stored = *missed != Some(Missed::Stage(Stage::Written));
+        let is_stored = missed != Some(Missed::Stage(Stage::Written));
         let answer = Answer { code, remark, is_stored, host: broker.advertised, settings: &settings };
         let mut out = Outgoing::new();
-        let stages = (Bound::Included(&burst.next), stages.end_bound());
-        burst.receipts.reply_to(stages, &burst.landed, &answer, &mut self.ids, &mut out);
+        burst.receipts.reply_to(is_due, &burst.landed, &answer, &mut self.ids, &mut out);
         if !out.is_empty() {
             // Through the inbox, which cannot be full: a reply that got lost would be sent a second
             // time by its producer.
@@ -275,52 +378,96 @@ impl Replier {
     }
 }
 
-/// Waits until the log has come to a stage up to `end`, and the journal up to `durable_after`, for
-/// `limit` at most.
+/// Waits until the log has come to these stages up to `end`, and the journal up to `durable_after`;
+/// says what is late, or which slaves are not there.
 pub(crate) async fn reached(
     store: &Store,
-    stage: Stage,
+    copies: &Copies,
+    stages: Stages,
     end: LogOffset,
     durable_after: u64,
-    limit: Duration,
+    limits: Limits,
 ) -> Result<(), Missed> {
-    let topics = store.journal().mark_of(durable_after, stage > Stage::Written);
-    let both = async {
-        store.mark(stage).reached(end.0).await;
-        topics.reached(durable_after).await;
+    let topics = store.journal().mark_of(durable_after, stages.ask_for_device());
+    let own = async {
+        let mut under_way = None;
+        let all = async {
+            for stage in stages.without_copies().each() {
+                under_way = Some(stage);
+                store.mark(stage).reached(end.0).await;
+            }
+            under_way = None;
+            topics.reached(durable_after).await;
+        };
+        let is_in_time = timeout(limits.flush, all).await.is_ok();
+        match under_way {
+            _ if is_in_time => Ok(()),
+            _ if topics.get() < durable_after => Err(Missed::Journal(limits.flush)),
+            Some(stage) => Err(Missed::Stage(stage)),
+            None => Ok(()),
+        }
     };
-    match timeout(limit, both).await {
-        Ok(()) => Ok(()),
-        Err(_) if topics.get() < durable_after => Err(Missed::Journal),
-        Err(_) => Err(Missed::Stage(stage)),
-    }
+    let copied = async {
+        for stage in stages.each().filter(|stage| Stage::COPIED.contains(stage)) {
+            copied(store, copies, stage, end, limits.copies).await?;
+        }
+        Ok::<(), Missed>(())
+    };
+    tokio::try_join!(own, copied).map(|_| ())
 }
 
-/// Code and remark of the answer to a send whose topic is not in the journal within `limit`.
-pub(crate) fn late_topic(stage: Stage, limit: Duration) -> (ResponseCode, String) {
-    let stored = match stage {
-        Stage::Written => "written into the journal",
-        Stage::Flushed | Stage::Replicated => "on the device with the journal",
+/// The same of a stage that slaves bring.
+async fn copied(store: &Store, copies: &Copies, stage: Stage, end: LogOffset, limit: Duration) -> Result<(), Missed> {
+    let all = async {
+        // Ends with the limit.
+        loop {
+            if timeout(LOOK, store.mark(stage).reached(end.0)).await.is_ok() {
+                return Ok(());
+            }
+            copies.judge();
+            if store.mark(stage).get() < end.0 && copies.missing().has(stage) {
+                return Err(Missed::Slaves(stage));
+            }
+        }
     };
-    let limit = limit.as_millis();
-    (ResponseCode::FlushDiskTimeout, format!("stored, but its topic is not {stored} within {limit} ms"))
+    let copied = timeout(limit, all).await.unwrap_or(Err(Missed::Stage(stage)));
+    // What no thread has written yet no slave can have, and it is not stored.
+    copied.map_err(|missed| if store.written().get() < end.0 { Missed::Stage(Stage::Written) } else { missed })
 }
 
-/// Code and remark of the answer to a send that has not come to this stage within `limit`.
-pub(crate) fn late(store: &Store, stage: Stage, end: LogOffset, limit: Duration) -> (ResponseCode, String) {
-    let limit = limit.as_millis();
-    match stage {
-        Stage::Written => (
+/// Code and remark of the answer to a send that asked for `stages` up to `end`, and for which
+/// something is late.
+pub(crate) fn late(
+    store: &Store,
+    copies: &Copies,
+    stages: Stages,
+    end: LogOffset,
+    missed: Missed,
+    limits: Limits,
+) -> (ResponseCode, String) {
+    let limit = limits.flush.as_millis();
+    match missed {
+        Missed::Journal(limit) => {
+            let stored =
+                if stages.ask_for_device() { "on the device with the journal" } else { "written into the journal" };
+            let limit = limit.as_millis();
+            (ResponseCode::FlushDiskTimeout, format!("stored, but its topic is not {stored} within {limit} ms"))
+        }
+        Missed::Slaves(stage) => copies.not_copied(stage, end, None),
+        Missed::Stage(stage @ (Stage::CopiedBySetting | Stage::CopiedByOne | Stage::CopiedByAll)) => {
+            copies.not_copied(stage, end, Some(limits.copies))
+        }
+        Missed::Stage(Stage::Written) => (
             ResponseCode::FlushDiskTimeout,
             format!(
                 "not written to the log within {limit} ms (syncFlushTimeout), and in memory only (transientStorePoolEnable=true)"
             ),
         ),
-        Stage::Replicated if store.replicated().get() < end.0 => (
+        Missed::Stage(Stage::Confirmed) if store.replicated().get() < end.0 => (
             ResponseCode::FlushSlaveTimeout,
             format!("stored, but not on enough replicas within {limit} ms (syncFlushTimeout)"),
         ),
-        Stage::Flushed | Stage::Replicated => {
+        Missed::Stage(Stage::Flushed | Stage::Confirmed) => {
             (ResponseCode::FlushDiskTimeout, format!("stored, but not flushed within {limit} ms (syncFlushTimeout)"))
         }
     }

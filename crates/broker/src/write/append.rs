@@ -1,10 +1,10 @@
 //! From a gathered batch to acknowledgements: one append for a burst, then a reply for each send
 //! when its mode says so.
 //!
-//! ASYNC_FLUSH: the reply goes into the burst's own output. SYNC_FLUSH: the burst goes to
-//! `acknowledgements.rs`, which lays the replies into the connection's inbox after the flush that
-//! covers it, while the connection reads on; only so many bursts of a connection may wait there.
-//! Which stage it is, `durability.rs` says for each send. With a write pool
+//! ASYNC_FLUSH: the reply goes into the burst's own output. SYNC_FLUSH, SYNC_MASTER: the burst goes
+//! to `acknowledgements.rs`, which lays the replies into the connection's inbox when the flush that
+//! covers it, or enough slaves, are there, while the connection reads on; only so many bursts of a
+//! connection may wait there. What is waited for, `durability.rs` says for each send. With a write pool
 //! (`transientStorePoolEnable`) all bursts go there, since none is stored before the pool's thread
 //! has written it.
 
@@ -17,7 +17,7 @@ use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use protocol::record::{RecordDraft, RecordView};
 use protocol::sys_flag;
-use store::{AppendError, ConsumeQueue, MessageKeys, NotWritable, RecordBatch, Stage, TagsCode};
+use store::{AppendError, ConsumeQueue, MessageKeys, NotWritable, RecordBatch, Stage, Stages, TagsCode};
 use tokio::time::timeout;
 
 use crate::broker::Broker;
@@ -56,6 +56,10 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     // All of them are of one kind: see `Sends::is_of_another_kind`.
     let is_oneway = session.sends.receipts.list.last().is_some_and(|receipt| receipt.reply_to.is_oneway);
     let who = if is_oneway { Who::Oneway } else { Who::Producers };
+    if is_oneway && session.sends.receipts.stages.ask_for_copies() {
+        // Nobody hears what became of them, and later sends of the connection are not held up.
+        session.sends.receipts.ask_for_no_copies();
+    }
     let refused = broker.append_from(who, &mut session.sends.batch).await.err();
     let is_durable = broker.store.journal().written().get() >= durable_after;
     let sends = &mut session.sends;
@@ -70,7 +74,7 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     };
     let is_shown = broker.store.confirmed().get() >= end.0;
     let appended = Appended { end, began, durable_after, is_durable, is_shown };
-    if is_shown && sends.receipts.stage == Stage::Written {
+    if is_shown && sends.receipts.stages == Stages::WRITTEN {
         answer_now(broker, session, &appended, out);
     } else {
         answer_later(broker, session, &appended, out).await;
@@ -148,17 +152,17 @@ fn answer_now(broker: &Broker, session: &mut Session, appended: &Appended, out: 
 async fn answer_later(broker: &Broker, session: &mut Session, appended: &Appended, out: &mut Outgoing) {
     let Appended { end, began, durable_after, is_durable, is_shown } = *appended;
     let sends = &mut session.sends;
-    let mut next = Stage::Written;
+    let mut reached = Stages::NONE;
     if broker.store.written().get() >= end.0 {
-        for receipt in sends.receipts.list.iter_mut().filter(|_| !is_durable) {
-            receipt.stage = receipt.stage.max(Stage::Flushed);
-        }
-        let settings = broker.settings.load();
-        let answer = success(broker, &settings);
-        sends.receipts.reply_to(..=Stage::Written, sends.batch.landed(), &answer, &mut sends.ids, out);
-        // If nobody waits for an answer, consumers do.
-        next = sends.receipts.next_stage(Stage::Flushed).unwrap_or(Stage::Replicated);
         broker.flush_for(&sends.receipts);
+        // Until their topic is in the journal, all of them wait.
+        if is_durable {
+            let settings = broker.settings.load();
+            let answer = success(broker, &settings);
+            reached = Stages::WRITTEN;
+            let is_due = |stages: Stages| stages == Stages::WRITTEN;
+            sends.receipts.reply_to(is_due, sends.batch.landed(), &answer, &mut sends.ids, out);
+        }
     }
     let (receipts, landed) = (sends.receipts.take(), sends.batch.landed().to_vec());
     let (mut lanes, mut light) = (std::mem::take(&mut sends.lanes), sends.batch.light_queues().to_vec());
@@ -175,7 +179,7 @@ async fn answer_later(broker: &Broker, session: &mut Session, appended: &Appende
     let sends = &session.sends;
     broker.limits.unflushed(sends.unflushed_max.saturating_sub(sends.unflushed.available_permits()));
     let inbox = Arc::clone(&session.inbox);
-    let burst = UnflushedBurst { receipts, landed, lanes, light, end, began, next, inbox, _permit: permit };
+    let burst = UnflushedBurst { receipts, landed, lanes, light, end, began, reached, inbox, _permit: permit };
     broker.acknowledgements.begin(broker, burst, durable_after);
 }
 
@@ -277,7 +281,7 @@ impl Broker {
     /// Lets the flush thread go round now, and not at the end of its interval, if one of these
     /// answers waits for the device.
     pub(crate) fn flush_for(&self, receipts: &Receipts) {
-        if !self.store.is_sync_flush() && receipts.next_stage(Stage::Flushed) == Some(Stage::Flushed) {
+        if !self.store.is_sync_flush() && receipts.stages.has(Stage::Flushed) {
             self.store.want_flush();
         }
     }

@@ -1,15 +1,13 @@
-//! What a call in this process adds to the log: one batch, whose stage the call waits for itself.
-
-use std::time::Duration;
+//! What a call in this process adds to the log: one batch, whose stages the call waits for itself.
 
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
-use store::Stage;
+use store::{Stage, Stages};
 
 use crate::broker::Broker;
 use crate::refusal::Refusal;
 use crate::sends::{SendOutcome, Sends};
-use crate::write::acknowledgements::{Missed, late, late_topic, reached};
+use crate::write::acknowledgements::{Limits, late, reached};
 use crate::write::append::{self, Who};
 
 /// Records that are gathered and not appended yet. Dropped, they are given up.
@@ -28,20 +26,20 @@ impl LocalSends<'_> {
         &mut self.sends
     }
 
-    /// Appends it, wakes who waits for it, and waits until it has come to `stage`.
-    pub(crate) async fn append(mut self, stage: Stage) -> Result<(), Refusal> {
+    /// Appends it, wakes who waits for it, and waits until it has come to `stages`.
+    pub(crate) async fn append(mut self, stages: Stages) -> Result<(), Refusal> {
         let Some(end) = self.store().await? else { return Ok(()) };
-        let late = late_for(self.broker, stage, end, 0).await;
+        let late = late_for(self.broker, stages, end, 0).await;
         late.map_or(Ok(()), |(code, remark)| Err(Refusal::new(code, remark)))
     }
 
-    /// The same of one send, to the stage that its receipt asks for, with the journal up to
+    /// The same of one send, to the stages that its receipt asks for, with the journal up to
     /// `durable_after`. It is stored also if it is late for that.
     pub(crate) async fn outcome(mut self, durable_after: u64) -> Result<SendOutcome, Refusal> {
         let (broker, began) = (self.broker, self.broker.clock.elapsed());
         let end = self.store().await?;
         let late = match end {
-            Some(end) => late_for(broker, self.sends.receipts.stage, end, durable_after).await,
+            Some(end) => late_for(broker, self.sends.receipts.stages, end, durable_after).await,
             None => None,
         };
         let landed = self.sends.batch.landed();
@@ -69,16 +67,19 @@ impl LocalSends<'_> {
     }
 }
 
-/// Waits for a stage, and says what is late.
-async fn late_for(broker: &Broker, stage: Stage, end: LogOffset, durable_after: u64) -> Option<(ResponseCode, String)> {
-    if stage == Stage::Flushed {
+/// Waits for stages, and says what is late.
+async fn late_for(
+    broker: &Broker,
+    stages: Stages,
+    end: LogOffset,
+    durable_after: u64,
+) -> Option<(ResponseCode, String)> {
+    if stages.has(Stage::Flushed) {
         broker.store.want_flush();
     }
-    let limit = Duration::from_millis(broker.store_settings.load().sync_flush_timeout);
-    Some(match reached(&broker.store, stage, end, durable_after, limit).await.err()? {
-        Missed::Journal => late_topic(stage, limit),
-        Missed::Stage(stage) => late(&broker.store, stage, end, limit),
-    })
+    let (store, copies, limits) = (&broker.store, &broker.copies, Limits::of(broker));
+    let missed = reached(store, copies, stages, end, durable_after, limits).await.err()?;
+    Some(late(store, copies, stages, end, missed, limits))
 }
 
 impl Drop for LocalSends<'_> {

@@ -9,12 +9,11 @@
 //! too long.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use net::{Outgoing, ReplyTo};
 use protocol::code::ResponseCode;
 use protocol::message_id::offset_message_id;
-use store::{Stage, Store};
+use store::{Stage, Stages, Store};
 
 use crate::broker::Broker;
 use crate::caller::JOURNAL_TIMEOUT;
@@ -23,9 +22,10 @@ use crate::parts::Stored;
 use crate::refusal::{Refusal, SOON};
 use crate::sends::SendOutcome;
 use crate::session::Session;
+use crate::state::copies::Copies;
 use crate::state::repeats::{Claim, First};
 use crate::state::topics::Topic;
-use crate::write::acknowledgements::{Missed, late, reached};
+use crate::write::acknowledgements::{Limits, Missed, late, reached};
 
 /// How a send goes on.
 pub(crate) enum Verdict {
@@ -55,7 +55,7 @@ pub(crate) fn look(broker: &Broker, topic: &Arc<Topic>, uniq_key: &str) -> Resul
 /// waits for has come.
 pub(crate) struct Repeated {
     pub(crate) uniq_key: Box<str>,
-    pub(crate) stage: Stage,
+    pub(crate) stages: Stages,
     pub(crate) first: First,
 }
 
@@ -66,29 +66,34 @@ impl Repeated {
         Stored { code, remark, queue_id, queue_offset, uniq_key: Some(&self.uniq_key), recall_handle: None }
     }
 
-    /// Waits for its stage, and for the journal up to `durable_after`; says what is late.
-    async fn late(&self, store: &Store, durable_after: u64, limit: Duration) -> Option<(ResponseCode, String)> {
-        let missed = reached(store, self.stage, self.first.end, durable_after, limit).await.err()?;
-        Some(match missed {
-            Missed::Journal => {
-                let limit = limit.as_millis();
-                let late = format!("stored, but its topic is not on the device with the journal within {limit} ms");
-                (ResponseCode::FlushDiskTimeout, late)
-            }
-            Missed::Stage(stage) => late(store, stage.max(Stage::Flushed), self.first.end, limit),
-        })
+    /// Waits for its stages, and for the journal up to `durable_after`; says what is late.
+    async fn late(
+        &self,
+        store: &Store,
+        copies: &Copies,
+        durable_after: u64,
+        limits: Limits,
+    ) -> Option<(ResponseCode, String)> {
+        let missed = reached(store, copies, self.stages, self.first.end, durable_after, limits).await.err()?;
+        let missed = match missed {
+            // The first one is stored, whatever became of the pool since.
+            Missed::Stage(Stage::Written) => Missed::Stage(Stage::Flushed),
+            Missed::Journal(_) | Missed::Stage(_) | Missed::Slaves(_) => missed,
+        };
+        Some(late(store, copies, self.stages, self.first.end, missed, limits))
     }
 
-    /// For a caller in this process, once its stage has come.
+    /// For a caller in this process, once its stages have come.
     pub(crate) async fn outcome(self, broker: &Broker, durable_after: u64) -> SendOutcome {
-        let late = self.late(&broker.store, durable_after, limit(broker)).await;
+        let late = self.late(&broker.store, &broker.copies, durable_after, limits(broker)).await;
         let (code, remark) = late.map_or((ResponseCode::Success, None), |(code, remark)| (code, Some(remark)));
         SendOutcome::of(&self.stored(code, remark.as_deref()), std::iter::once(self.first.at))
     }
 }
 
-fn limit(broker: &Broker) -> Duration {
-    JOURNAL_TIMEOUT.max(Duration::from_millis(broker.store_settings.load().sync_flush_timeout))
+fn limits(broker: &Broker) -> Limits {
+    let limits = Limits::of(broker);
+    Limits { flush: limits.flush.max(JOURNAL_TIMEOUT), ..limits }
 }
 
 /// Answers a repeated send of a remoting client, unless it is refused: the caller answers refusals.
@@ -99,9 +104,10 @@ pub(crate) fn answer(
     repeated: Repeated,
 ) -> Result<(), Refusal> {
     let journal = session.waits_for();
-    let store = Arc::clone(&broker.store);
-    let topics = store.journal().mark_of(journal, repeated.stage > Stage::Written);
-    let is_durable = store.mark(repeated.stage).get() >= repeated.first.end.0 && topics.get() >= journal;
+    let (store, copies) = (Arc::clone(&broker.store), Arc::clone(&broker.copies));
+    let topics = store.journal().mark_of(journal, repeated.stages.ask_for_device());
+    let has_come = |stage| store.mark(stage).get() >= repeated.first.end.0;
+    let is_durable = repeated.stages.each().all(has_come) && topics.get() >= journal;
     let permit = if is_durable { None } else { Some(session.sends.may_wait()?) };
     // From here on it is answered: a part of a request that was taken out before would never be.
     let part = session.sends.receipts.take_part();
@@ -122,11 +128,11 @@ pub(crate) fn answer(
         session.inbox.push(Errand::Frames(frames(&repeated, ResponseCode::Success, None)));
         return Ok(());
     };
-    let limit = limit(broker);
+    let limits = limits(broker);
     let inbox = Arc::clone(&session.inbox);
     let debt = inbox.owe();
     tokio::spawn(async move {
-        let answer = match repeated.late(&store, journal, limit).await {
+        let answer = match repeated.late(&store, &copies, journal, limits).await {
             None => frames(&repeated, ResponseCode::Success, None),
             Some((code, late)) => frames(&repeated, code, Some(&late)),
         };

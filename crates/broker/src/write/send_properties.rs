@@ -8,6 +8,7 @@ use store::MessageKeys;
 
 use crate::state::stats::MessageType;
 use crate::state::topics::flush::FLUSH_DISK_TYPE;
+use crate::state::topics::replica_ack::REPLICA_ACK;
 
 /// Characters of the longest number.
 const DIGITS: usize = 20;
@@ -21,10 +22,12 @@ pub(crate) struct SendProperties<'a> {
     pub(crate) uniq_key: &'a str,
     /// `KEYS`; empty when there are none.
     pub(crate) keys: &'a str,
-    /// `WAIT=false`: the producer does not want to wait for the disk.
+    /// `WAIT=false`: the producer does not want to wait for the disk, nor for slaves.
     pub(crate) is_hasty: bool,
     /// `flush.disk.type`, as it stands there.
     pub(crate) flush_disk_type: Option<&'a str>,
+    /// `replica.ack`, as it stands there.
+    pub(crate) replica_ack: Option<&'a str>,
     /// `DELAY`, as it stands there.
     pub(crate) delay: Option<&'a str>,
     /// `TRAN_MSG=true`: a half message.
@@ -64,6 +67,7 @@ impl<'a> SendProperties<'a> {
                 name::KEYS => facts.keys = value,
                 name::WAIT => facts.is_hasty = value.eq_ignore_ascii_case("false"),
                 FLUSH_DISK_TYPE => facts.flush_disk_type = Some(value),
+                REPLICA_ACK => facts.replica_ack = Some(value),
                 name::DELAY => facts.delay = Some(value),
                 name::TRAN_MSG => facts.is_half = value.eq_ignore_ascii_case("true"),
                 name::TIMER_DELAY_SEC => facts.delay_sec = Some(value),

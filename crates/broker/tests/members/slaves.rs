@@ -47,7 +47,7 @@ impl Log {
     fn at(address: SocketAddr, master: &Running) -> Option<Log> {
         let options = PortOptions::new(Allowed::new(|_| true));
         let slaves = Arc::new(Slaves::default());
-        let port = FeedPort::bind(address, master.shared_store(), Clock::real(), options, slaves, |_| ()).ok()?;
+        let port = FeedPort::bind(address, master.shared_store(), Clock::real(), options, slaves).ok()?;
         let address = port.local_addr();
         let (stop, stopped) = oneshot::channel();
         let ending = tokio::spawn(port.run(async move {

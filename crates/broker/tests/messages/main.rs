@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where it is surprised, its helpers included")]
 
 mod batch_queues;
+mod copies;
 mod durability;
 mod duties;
 mod filtering;

@@ -24,6 +24,8 @@ pub(super) const SPAN: Kind = Kind::Number { min: 0, max: i32::MAX as i64, scale
 pub(super) const LONG_SPAN: Kind = Kind::Number { min: 0, max: i64::MAX, scaled: false };
 /// A `SPAN` where nothing happens without a pause.
 pub(super) const PERIOD: Kind = Kind::Number { min: 1, max: i32::MAX as i64, scaled: false };
+/// Copies of the log, a broker's own included: as many slaves as may be connected, and itself.
+pub(super) const COPIES: Kind = Kind::Number { min: 0, max: 64, scaled: false };
 /// All metrics are written then, which takes time.
 pub(super) const LOG_PERIOD: Kind = Kind::Number { min: 100, max: i32::MAX as i64, scaled: false };
 pub(super) const CARDINALITY: Kind = Kind::Number { min: 1, max: i32::MAX as i64, scaled: false };

@@ -1,7 +1,7 @@
 //! Keys of RocketMQ's `MessageStoreConfig`.
 
 use super::kinds::{
-    BOOL, BYTES, COUNT, FLUSH_TYPE, HA_FRAME, HA_PORT, HA_RATE, INT, LONG, PERCENT, PERIOD, ROLE, SPAN, TEXT,
+    BOOL, BYTES, COPIES, COUNT, FLUSH_TYPE, HA_FRAME, HA_PORT, HA_RATE, INT, LONG, PERCENT, PERIOD, ROLE, SPAN, TEXT,
 };
 use super::reasons::*;
 use super::table::table;
@@ -118,12 +118,12 @@ table! {
     used                     "haHousekeepingInterval"                   PERIOD     = "20000"  "a slave connects anew when its master is silent for so many ms, and a master closes the connection of a slave that is";
     live                     "haTransferBatchSize"                      HA_FRAME   = "32768"  "the longest body of a frame to a slave, bytes; 1024 to 4000000";
     used                     "haMasterAddress"                          TEXT       = ""       "HOST:PORT where a slave gets the log; empty: as the name servers say";
-    live                     "haMaxGapNotInSync"                        COUNT      = "268435456" "a slave that is so many bytes behind is not in sync (haStatus)";
-    used                     "brokerRole"                               ROLE       = "ASYNC_MASTER" "ASYNC_MASTER; SYNC_MASTER is taken with a warning, since no slave is waited for; SLAVE: a copy of a master, with brokerId above 0 ([replication](replication.md))";
+    live                     "haMaxGapNotInSync"                        COUNT      = "268435456" "a slave that is so many bytes behind is not in sync";
+    live                     "brokerRole"                               ROLE       = "ASYNC_MASTER" "ASYNC_MASTER; SYNC_MASTER: acknowledgements wait for slaves ([replication](replication.md#waiting-for-copies)); these two change while running. SLAVE: a copy of a master, with brokerId above 0";
     live                     "flushDiskType"                            FLUSH_TYPE = "ASYNC_FLUSH" "what an acknowledgement means: the kernel has the message, or the device has it (durability.md)";
     live                     "syncFlushTimeout"                         SPAN       = "5000"   "sync flush wait ms";
     not_needed(FLUSH)        "putMessageTimeout"                        INT        = "8000"   "overall put wait ms";
-    off(REPLICAS)            "slaveTimeout"                             INT        = "3000"   "replica ack wait ms";
+    live                     "slaveTimeout"                             PERIOD     = "2500"   "how long a send waits for slaves before it is answered with FLUSH_SLAVE_TIMEOUT, ms; 3000 in RocketMQ, which is when its clients give up";
     used                     "messageDelayLevel"                        TEXT       = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h" "delay table";
     not_needed(JOURNAL)      "flushDelayOffsetInterval"                 SPAN       = "10000"  "delay offsets persist ms";
     live                     "cleanFileForciblyEnable"                  BOOL       = "true"   "false: above diskSpaceCleanForciblyRatio nothing goes that is not expired, and nothing that an active group has not consumed";
@@ -182,10 +182,10 @@ table! {
     not_needed(FLUSH)        "maxAsyncPutMessageRequests"               INT        = "5000"   "async put limit";
     accepted(UNREAD)         "pullBatchMaxMessageCount"                 COUNT      = "160"    "cap of one pull";
     off(REPLICAS)            "totalReplicas"                            INT        = "1"      "planned replica count";
-    used                     "inSyncReplicas"                           COUNT      = "1"      "copies that an acknowledgement waits for, this broker's included; more than 1 is refused";
-    off(REPLICAS)            "minInSyncReplicas"                        INT        = "1"      "lower bound in auto mode";
+    live                     "inSyncReplicas"                           COPIES     = "2"      "copies that an acknowledgement of a SYNC_MASTER stands for, this broker's included; RocketMQ 5.x has 1, which waits for no slave";
+    live                     "minInSyncReplicas"                        COPIES     = "1"      "copies in sync, this broker's included, below which a SYNC_MASTER refuses sends; the least that enableAutoInSyncReplicas goes down to";
     refused(REPLICAS)        "allAckInSyncStateSet"                     BOOL       = "false"  "wait for whole ISR";
-    off(REPLICAS)            "enableAutoInSyncReplicas"                 BOOL       = "false"  "adapt acks to live replicas";
+    live                     "enableAutoInSyncReplicas"                 BOOL       = "false"  "wait for no more copies than are in sync";
     live                     "haFlowControlEnable"                      BOOL       = "false"  "a master keeps to maxHaTransferByteInSecond";
     live                     "maxHaTransferByteInSecond"                HA_RATE    = "104857600" "bytes of the log that go to a slave in a second, at most; 1024 at least";
     off(REPLICAS)            "haMaxTimeSlaveNotCatchup"                 LONG       = "15000"  "ISR shrink time ms";

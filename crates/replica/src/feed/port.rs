@@ -83,24 +83,20 @@ struct Shared {
     slaves: Arc<Slaves>,
     /// Those of this port.
     places: Arc<ConnectionSlots>,
-    /// Called after each acknowledgement.
-    acknowledged: Box<dyn Fn(&Slaves) + Send + Sync>,
     /// Relaxed: numbers have to differ.
     next_number: AtomicU64,
 }
 
 impl FeedPort {
-    /// Binds the port and listens, inside a runtime. `slaves` gets a row for each slave; `acknowledged` is called when one of them has come
-    /// further, on its task: it does not wait.
+    /// Binds the port and listens, inside a runtime. `slaves` gets a row for each slave, and tells of it ([`Slaves::on_change`]).
     pub fn bind(
         address: SocketAddr,
         store: Arc<Store>,
         clock: Clock,
         options: PortOptions,
         slaves: Arc<Slaves>,
-        acknowledged: impl Fn(&Slaves) + Send + Sync + 'static,
     ) -> io::Result<FeedPort> {
-        FeedPort::on(Port::bind(address)?, store, clock, options, slaves, acknowledged)
+        FeedPort::on(Port::bind(address)?, store, clock, options, slaves)
     }
 
     /// The same at a port that is bound.
@@ -110,13 +106,12 @@ impl FeedPort {
         clock: Clock,
         options: PortOptions,
         slaves: Arc<Slaves>,
-        acknowledged: impl Fn(&Slaves) + Send + Sync + 'static,
     ) -> io::Result<FeedPort> {
         let local = port.local_addr();
         let socket = port.listen(BACKLOG)?;
         let places = Arc::new(ConnectionSlots::new(options.connections_max));
-        let (acknowledged, next_number) = (Box::new(acknowledged), AtomicU64::new(0));
-        let shared = Arc::new(Shared { store, clock, options, slaves, places, acknowledged, next_number });
+        let next_number = AtomicU64::new(0);
+        let shared = Arc::new(Shared { store, clock, options, slaves, places, next_number });
         Ok(FeedPort { socket, local, shared })
     }
 
@@ -232,13 +227,7 @@ impl Shared {
                 self.slaves.enter(number, Slave { address: peer, began: at, next: at, acknowledged, rate, lag });
                 info!(%peer, %at, end = end.0, "a slave copies the log");
             }
-            Told::Acknowledged { to } => {
-                self.slaves.update(number, |slave| {
-                    slave.acknowledged = to;
-                    slave.lag.came(now, to, end);
-                });
-                (self.acknowledged)(&self.slaves);
-            }
+            Told::Acknowledged { to } => self.slaves.acknowledge(number, now, to, end),
             Told::Sending { next, bytes } => {
                 self.slaves.note_sent(bytes as u64);
                 self.slaves.update(number, |slave| {

@@ -183,7 +183,7 @@ pub fn nobody_to_ask() -> AskMaster {
 pub struct Master {
     pub address: SocketAddr,
     pub slaves: Arc<Slaves>,
-    /// How often an acknowledgement was told.
+    /// How often a change was told.
     pub acknowledged: Arc<AtomicUsize>,
     stop: oneshot::Sender<()>,
     running: JoinHandle<()>,
@@ -197,11 +197,11 @@ impl Master {
     pub fn with(store: &Arc<Store>, options: PortOptions) -> Master {
         let (slaves, acknowledged) = (Arc::new(Slaves::default()), Arc::new(AtomicUsize::new(0)));
         let count = Arc::clone(&acknowledged);
-        let note = move |_: &Slaves| {
+        slaves.on_change(move |_| {
             count.fetch_add(1, Ordering::Relaxed);
-        };
+        });
         let any = "127.0.0.1:0".parse().unwrap();
-        let port = FeedPort::bind(any, Arc::clone(store), Clock::real(), options, Arc::clone(&slaves), note).unwrap();
+        let port = FeedPort::bind(any, Arc::clone(store), Clock::real(), options, Arc::clone(&slaves)).unwrap();
         let address = port.local_addr();
         let (stop, stopped) = oneshot::channel();
         let running = tokio::spawn(port.run(async { drop(stopped.await) }));

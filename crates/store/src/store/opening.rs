@@ -30,7 +30,7 @@ use crate::queue_log::{QueueLogOptions, QueueLogs};
 use crate::recovery::{self, Before, End, LogFiles, Recovered, Unfinished, Went};
 use crate::resume::{self, Mark, Resume};
 use crate::rocksdb;
-use crate::stage::Confirmed;
+use crate::stage::{Confirmed, Copied};
 use crate::{again, prepare};
 
 /// A journal that takes nothing for so long does not keep a store from opening.
@@ -282,6 +282,7 @@ impl Shared {
             disk,
             buggify: Buggify::never(),
             confirmed: Confirmed::new(options.flush == FlushMode::Sync, log.end.get(), end.flushed),
+            copied: Copied::new(),
             log,
             queues,
             index,

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use protocol::LogOffset;
-use store::{FlushMode, ReadStatus, RecordAt, Stage, StoreOptions};
+use store::{FlushMode, ReadStatus, RecordAt, Stage, Stages, StoreOptions};
 
 use crate::support::*;
 
@@ -14,9 +14,13 @@ fn with_replicas_what_enough_of_them_have_is_shown_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open(dir.path());
     let first = append(&store, TOPIC, 0, b"one");
-    assert_eq!((store.stage(), store.replicated().get()), (Stage::Written, 0));
+    assert_eq!((store.stages(), store.replicated().get()), (Stages::WRITTEN, 0));
     store.wait_for_replicas(true);
-    assert_eq!((store.stage(), store.confirmed().get()), (Stage::Replicated, first.end.0), "what was shown stays");
+    assert_eq!(
+        (store.stages(), store.confirmed().get()),
+        (Stages::WRITTEN.with(Stage::Confirmed), first.end.0),
+        "what was shown stays"
+    );
     let (second, third) = (append(&store, TOPIC, 0, b"two"), append(&store, TOPIC, 0, b"three"));
     let queue = store.existing_queue(TOPIC, 0).unwrap();
     assert!(store.flushed().wait_until(third.end.0, deadline()));
@@ -26,7 +30,7 @@ fn with_replicas_what_enough_of_them_have_is_shown_and_nothing_else() {
     assert!(store.written_record_at(third.at).unwrap().is_some());
     assert!(matches!(store.written_record_at_cold(third.at), Ok(RecordAt::Record(_))));
 
-    let mut waits = [second.end, third.end].map(|end| Box::pin(store.mark(Stage::Replicated).reached(end.0)));
+    let mut waits = [second.end, third.end].map(|end| Box::pin(store.mark(Stage::Confirmed).reached(end.0)));
     let mut are_woken = || waits.each_mut().map(|wait| wait.as_mut().poll(&mut Context::from_waker(Waker::noop())));
     assert_eq!(are_woken(), [Poll::Pending, Poll::Pending]);
     assert_eq!(store.replicated_to(second.end), Ok(()));
@@ -40,7 +44,7 @@ fn with_replicas_what_enough_of_them_have_is_shown_and_nothing_else() {
     assert_eq!((store.replicated().get(), store.confirmed().get()), (second.end.0, second.end.0));
 
     store.wait_for_replicas(false);
-    assert_eq!((store.stage(), store.confirmed().get()), (Stage::Written, third.end.0));
+    assert_eq!((store.stages(), store.confirmed().get()), (Stages::WRITTEN, third.end.0));
     assert_eq!(read_all(&store, TOPIC, 0).len(), 3);
     drop(waits);
     store.close().unwrap();
@@ -86,5 +90,32 @@ fn what_consumers_could_see_stays_when_the_device_is_asked_for() {
     drop(resumes);
     assert!(store.confirmed().wait_until(second.end.0, deadline()));
     assert_eq!(read_all(&store, TOPIC, 0).len(), 2);
+    store.close().unwrap();
+}
+
+#[test]
+fn copies_come_beside_the_device_and_hide_nothing_from_consumers() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = fault_disk();
+    let (store, _) = open_on(&disk, options(dir.path()));
+    let resumes = until_dropped(&disk, STALLED);
+    let (first, second) = (append(&store, TOPIC, 0, b"one"), append(&store, TOPIC, 0, b"two"));
+    let reached = |stage| store.mark(stage).get();
+    assert_eq!(Stage::COPIED.map(reached), [0, 0, 0]);
+    assert_eq!(read_all(&store, TOPIC, 0).len(), 2, "no slave has them, and all see them");
+
+    let mut wait = pin!(store.mark(Stage::CopiedByOne).reached(first.end.0));
+    assert!(wait.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    store.copied_to(Stage::CopiedByOne, first.end);
+    assert!(wait.poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    assert!(store.flushed().get() < first.end.0, "a slave has it before the device has");
+    // It never goes back, and never beyond the log.
+    store.copied_to(Stage::CopiedByOne, LogOffset(1));
+    store.copied_to(Stage::CopiedByAll, LogOffset(u64::MAX));
+    assert_eq!(Stage::COPIED.map(reached), [0, first.end.0, second.end.0]);
+    // Of the device nobody else says anything.
+    store.copied_to(Stage::Flushed, second.end);
+    assert!(store.flushed().get() < first.end.0);
+    drop(resumes);
     store.close().unwrap();
 }

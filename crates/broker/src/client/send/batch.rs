@@ -9,7 +9,7 @@ use protocol::names;
 use protocol::record::{PROPERTIES_MAX, RecordDraft};
 use protocol::sys_flag;
 use protocol::tags;
-use store::{FlushMode, RecordBatch, Stage, TagsCode};
+use store::{RecordBatch, Stages, TagsCode};
 
 use super::order::SendOrder;
 use super::sending::{Sending, delay_level};
@@ -19,6 +19,7 @@ use crate::refusal::Refusal;
 use crate::sends::{Counted, Receipt, ReceiptKind, Sends};
 use crate::state::topics::Topic;
 use crate::waiting::hold::Lane;
+use crate::write::durability::OwnWords;
 use crate::write::send_properties::SendProperties;
 use crate::write::{append, light};
 
@@ -28,7 +29,7 @@ struct Several<'a> {
     topic: &'a Arc<Topic>,
     /// Of the batch as a whole.
     facts: &'a SendProperties<'a>,
-    own_flush: Option<FlushMode>,
+    own_words: OwnWords,
     queue_id: i32,
     sys_flag: i32,
     /// It becomes one record.
@@ -45,7 +46,7 @@ pub(super) fn gather(
 ) -> Result<(), Refusal> {
     let order = sending.order;
     let facts = &SendProperties::of(order.properties);
-    let own_flush = check_batch(broker, order, topic, facts)?;
+    let own_words = check_batch(broker, order, topic, facts)?;
     let mut sys_flag = order.sys_flag;
     if topic.settings().topic_filter_type == TopicFilterType::MultiTag {
         sys_flag |= sys_flag::MULTI_TAGS;
@@ -53,25 +54,25 @@ pub(super) fn gather(
     let lane = topic.lane(&broker.store, queue_id as u32).map_err(Refusal::failed)?;
     // As in Apache: what has no unique key as a whole (batches of clients before 5) is taken apart.
     let is_inner = lane.queue.is_batch() && !facts.uniq_key.is_empty();
-    let several = Several { sending, topic, facts, own_flush, queue_id, sys_flag, is_inner };
+    let several = Several { sending, topic, facts, own_words, queue_id, sys_flag, is_inner };
     if !is_inner {
         return several.gather_apart(broker, sends, lane);
     }
-    let (content, stage) = match inner_batch::stated_of_compressed(order)? {
-        Some(count) => (Content::of_sealed(count), broker.stage_of(topic, own_flush)),
+    let (content, stages) = match inner_batch::stated_of_compressed(order)? {
+        Some(count) => (Content::of_sealed(count), broker.stages_of(topic, own_words)?),
         None => several.say_keys(broker, sends, &lane)?,
     };
-    let target = Target { topic, lane, queue_id, sys_flag, stage };
+    let target = Target { topic, lane, queue_id, sys_flag, stages };
     inner_batch::gather(broker, sends, sending, facts, target, content)
 }
 
-/// What a batch as a whole must not be or ask for; says whether it names a flush mode of its own.
+/// What a batch as a whole must not be or ask for; says what it asks for of its own.
 fn check_batch(
     broker: &Broker,
     order: &SendOrder<'_>,
     topic: &Topic,
     facts: &SendProperties<'_>,
-) -> Result<Option<FlushMode>, Refusal> {
+) -> Result<OwnWords, Refusal> {
     if order.topic.len() > names::TOPIC_MAX {
         let limit = names::TOPIC_MAX;
         return Err(Refusal::illegal(format!("message topic length too long {} (limit {limit})", order.topic.len())));
@@ -79,7 +80,7 @@ fn check_batch(
     if topic.is_retry() {
         return Err(Refusal::illegal(format!("batch request does not support retry group {}", order.topic)));
     }
-    let own_flush = facts.flush()?;
+    let own_words = facts.own_words()?;
     let level = delay_level(facts)?;
     if level > 0 {
         return Err(Refusal::illegal(format!("a batch cannot be delayed, its DELAY is {level}")));
@@ -98,22 +99,21 @@ fn check_batch(
     if order.body.len() > body_bytes_max {
         return Err(Refusal::too_large(&broker.store_settings.load(), order.body.len(), 0));
     }
-    Ok(own_flush)
+    Ok(own_words)
 }
 
 impl<'a> Several<'a> {
-    /// The messages, each checked, with its facts and the stage that it asks for.
+    /// The messages, each checked, with its facts and the stages that it asks for.
     fn messages(
         &self,
         broker: &Broker,
-    ) -> impl Iterator<Item = Result<(InnerMessage<'a>, SendProperties<'a>, Stage), Refusal>> {
-        let Several { sending: Sending { order, .. }, topic, facts, own_flush, is_inner, .. } = *self;
+    ) -> impl Iterator<Item = Result<(InnerMessage<'a>, SendProperties<'a>, Stages), Refusal>> {
+        let Several { sending: Sending { order, .. }, topic, facts, own_words, is_inner, .. } = *self;
         (0..).zip(batch::iter(order.body)).map(move |(place, inner)| {
             let inner = inner.map_err(|error| Refusal::illegal(format!("message {place} of the batch: {error}")))?;
             let inner_facts = SendProperties::of(inner.properties);
             check_inner(&inner, &inner_facts, place, facts)?;
-            let own = if inner_facts.flush_disk_type.is_some() { inner_facts.flush()? } else { own_flush };
-            let stage = broker.stage_of(topic, own);
+            let stages = broker.stages_of(topic, inner_facts.named_words()?.or(own_words))?;
             light::check_inner(&broker.store, &inner, &inner_facts, place, order.topic)?;
             if is_inner && light::wanted(&broker.store, inner_facts.light, order.topic)?.is_some() {
                 return Err(Refusal::illegal(format!(
@@ -121,13 +121,13 @@ impl<'a> Several<'a> {
                      queue only"
                 )));
             }
-            Ok((inner, inner_facts, stage))
+            Ok((inner, inner_facts, stages))
         })
     }
 
-    /// Says which keys the one record will have. The answer waits for the latest stage that one of
+    /// Says which keys the one record will have. The answer waits for all stages that one of
     /// the messages asks for.
-    fn say_keys(&self, broker: &Broker, sends: &mut Sends, lane: &Lane) -> Result<(Content, Stage), Refusal> {
+    fn say_keys(&self, broker: &Broker, sends: &mut Sends, lane: &Lane) -> Result<(Content, Stages), Refusal> {
         let are_keys_said = broker.store.has_key_index();
         let records = &mut sends.batch;
         records.begin_keys();
@@ -137,14 +137,14 @@ impl<'a> Several<'a> {
             }
         };
         say_keys(self.facts);
-        let (mut count, mut latest) = (0, Stage::Written);
+        let (mut count, mut all) = (0, Stages::WRITTEN);
         for inner in self.messages(broker) {
-            let (_, inner_facts, stage) = inner?;
+            let (_, inner_facts, stages) = inner?;
             say_keys(&inner_facts);
-            latest = latest.max(stage);
+            all = all.and(stages);
             count += 1;
         }
-        Ok((Content { count: inner_batch::checked(count)?, are_keys_said }, latest))
+        Ok((Content { count: inner_batch::checked(count)?, are_keys_said }, all))
     }
 
     /// A record for each message; all of them or none. The answer is one for all.
@@ -159,7 +159,7 @@ impl<'a> Several<'a> {
         sends.batch.begin_group();
         let pushed = self.push_each(broker, &mut sends.batch, &lane);
         sends.batch.end_group();
-        let stage = pushed.inspect_err(|_| sends.batch.truncate(first))?;
+        let stages = pushed.inspect_err(|_| sends.batch.truncate(first))?;
         let count = sends.records() - first;
         append::check_fits(broker, &mut sends.batch, first, gathered)?;
         let text = sends.receipts.keep(facts.uniq_key);
@@ -169,7 +169,7 @@ impl<'a> Several<'a> {
             queue_id,
             records: first..first + count,
             text,
-            stage,
+            stages,
             claim: None,
             part: None,
         });
@@ -180,13 +180,13 @@ impl<'a> Several<'a> {
         Ok(())
     }
 
-    /// Encodes each message into the batch, and says the latest stage that one of them asks for.
-    fn push_each(&self, broker: &Broker, records: &mut RecordBatch, lane: &Lane) -> Result<Stage, Refusal> {
+    /// Encodes each message into the batch, and says all stages that one of them asks for.
+    fn push_each(&self, broker: &Broker, records: &mut RecordBatch, lane: &Lane) -> Result<Stages, Refusal> {
         let Sending { order, born_host, .. } = self.sending;
-        let mut latest = Stage::Written;
+        let mut all = Stages::WRITTEN;
         for inner in self.messages(broker) {
-            let (inner, inner_facts, stage) = inner?;
-            latest = latest.max(stage);
+            let (inner, inner_facts, stages) = inner?;
+            all = all.and(stages);
             let draft = RecordDraft {
                 queue_id: self.queue_id,
                 flag: inner.flag,
@@ -202,7 +202,7 @@ impl<'a> Several<'a> {
                 light::push_again(&broker.store, records, lane, tags, &draft);
             }
         }
-        Ok(latest)
+        Ok(all)
     }
 }
 

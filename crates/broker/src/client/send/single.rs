@@ -10,7 +10,7 @@ use protocol::properties::{self, name};
 use protocol::record::{PROPERTIES_MAX, RecordDraft};
 use protocol::sys_flag;
 use protocol::tags;
-use store::{MessageKeys, Stage, TagsCode};
+use store::{MessageKeys, Stages, TagsCode};
 
 use super::order::SendOrder;
 use super::sending::{Gathered, Route, Sending, delay_level};
@@ -69,13 +69,13 @@ pub(super) fn gather(
     let single = Single { sending, route, facts, priority };
     let level = if route.is_dead { 0 } else { delay_level(facts)? };
     let is_half = single.admit_half(broker, sends.half_messages, level)?;
-    let stage = single.stage(broker)?;
+    let stages = single.stages(broker)?;
     check_size(broker, order)?;
     let lite_queue = lite::queue_of(&broker.store, facts, route.topic.name())?;
     let light = light::wanted(&broker.store, lite_queue.as_deref().or(facts.light), route.topic.name())?;
     if facts.has_inner_num || order.has_flag(sys_flag::INNER_BATCH) {
         let is_plain = !is_half && level <= 0 && facts.timer().is_none() && !route.is_dead;
-        single.gather_marked(broker, sends, is_plain, stage)?;
+        single.gather_marked(broker, sends, is_plain, stages)?;
         return Ok(Gathered::InPlace);
     }
     let wait = single.wait(broker, is_half, level)?;
@@ -90,7 +90,7 @@ pub(super) fn gather(
         Ok(Verdict::Store(claim)) => claim,
         Ok(Verdict::Repeated(first)) => {
             sends.receipts.forget(text);
-            return Ok(Gathered::Repeated(Repeated { uniq_key: facts.uniq_key.into(), stage, first }));
+            return Ok(Gathered::Repeated(Repeated { uniq_key: facts.uniq_key.into(), stages, first }));
         }
         Err(refusal) => {
             sends.receipts.forget(text);
@@ -115,7 +115,7 @@ pub(super) fn gather(
         queue_id: priority.unwrap_or_else(|| message_queue(order, route)),
         records: last - 1..last,
         text,
-        stage,
+        stages,
         claim,
         part: None,
     });
@@ -153,17 +153,17 @@ impl<'a> Single<'a> {
         Ok(is_half)
     }
 
-    /// The stage that its answer waits for.
-    fn stage(&self, broker: &Broker) -> Result<Stage, Refusal> {
+    /// The stages that its answer waits for.
+    fn stages(&self, broker: &Broker) -> Result<Stages, Refusal> {
         let route = self.route;
-        let stage = broker.stage_of(&route.topic, self.facts.flush()?);
+        let stages = broker.stages_of(&route.topic, self.facts.own_words()?)?;
         if !route.is_dead && !route.topic.is_retry() {
-            return Ok(stage);
+            return Ok(stages);
         }
         // A consumer sends it there, and takes it for kept.
         let properties = self.sending.order.properties;
         let origin = properties::get(properties, name::RETRY_TOPIC).unwrap_or_default();
-        Ok(stage.max(broker.stage_again(origin, properties)))
+        Ok(stages.and(broker.stages_again(origin, properties)))
     }
 
     /// What it waits for before it comes to its own queue. A delay level wins over a delivery time.
@@ -285,7 +285,7 @@ impl<'a> Single<'a> {
     }
 
     /// Gathers a message of which the producer says that it is a batch.
-    fn gather_marked(&self, broker: &Broker, sends: &mut Sends, is_plain: bool, stage: Stage) -> Result<(), Refusal> {
+    fn gather_marked(&self, broker: &Broker, sends: &mut Sends, is_plain: bool, stages: Stages) -> Result<(), Refusal> {
         let Single { sending, route, facts, .. } = *self;
         if !sending.order.has_flag(sys_flag::INNER_BATCH) {
             return Err(Refusal::illegal("INNER_NUM is there, but sysFlag does not say that this is a batch (128)"));
@@ -304,7 +304,7 @@ impl<'a> Single<'a> {
             ));
         }
         let count = inner_batch::count_of_marked(sending.order)?;
-        let target = Target { topic: &route.topic, lane, queue_id, sys_flag: route.sys_flag, stage };
+        let target = Target { topic: &route.topic, lane, queue_id, sys_flag: route.sys_flag, stages };
         inner_batch::gather(broker, sends, sending, facts, target, Content::of_sealed(count))
     }
 }

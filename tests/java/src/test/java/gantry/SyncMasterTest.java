@@ -1,0 +1,188 @@
+package gantry;
+
+import static java.nio.charset.StandardCharsets.UTF_8;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Properties;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.common.message.Message;
+import org.junit.jupiter.api.Tag;
+import org.junit.jupiter.api.Test;
+
+/** A SYNC_MASTER of ours and one slave, asked by a stock producer with its own time-outs. */
+@Tag("interop")
+class SyncMasterTest {
+    private static final int QUEUES = 4;
+    private static final int SENDERS = 4;
+    private static final Duration PATIENCE = Duration.ofSeconds(60);
+
+    private static Server broker(String name, Server names) {
+        var broker = new Server(name);
+        broker.runsNameServer = false;
+        broker.registersAt = names.namesrvPort;
+        return broker;
+    }
+
+    /** As an application makes it: sends end after three seconds. */
+    private static DefaultMQProducer producer(Stock stock) throws Exception {
+        var producer = stock.unstartedProducer();
+        producer.setSendMsgTimeout(3_000);
+        producer.start();
+        return producer;
+    }
+
+    private static SendStatus status(DefaultMQProducer producer, String topic) throws Exception {
+        return producer.send(new Message(topic, "x".getBytes(UTF_8))).getSendStatus();
+    }
+
+    private static void awaitStatus(SendStatus wanted, DefaultMQProducer producer, String topic, Server... brokers) {
+        Await.until("sends are answered with " + wanted, PATIENCE, () -> status(producer, topic) == wanted, () -> {
+            var words = new StringBuilder();
+            for (Server broker : brokers) {
+                words.append(broker.output());
+            }
+            return words.toString();
+        });
+    }
+
+    private static void signal(String signal, Server server) throws Exception {
+        assertEquals(0, new ProcessBuilder("kill", "-" + signal, String.valueOf(server.process().pid())).start().waitFor());
+    }
+
+    /** Senders that go on until they are told to end, or the broker is gone. */
+    private static final class Load {
+        final Set<Integer> acknowledged = ConcurrentHashMap.newKeySet();
+        final ConcurrentLinkedQueue<String> others = new ConcurrentLinkedQueue<>();
+        private final AtomicInteger next = new AtomicInteger();
+        private final AtomicBoolean stops = new AtomicBoolean();
+        private final List<Thread> threads = new ArrayList<>();
+
+        Load(DefaultMQProducer producer, String topic) {
+            for (int i = 0; i < SENDERS; i++) {
+                var thread = new Thread(() -> {
+                    while (!stops.get()) {
+                        int number = next.getAndIncrement();
+                        try {
+                            var sent = producer.send(new Message(topic, String.valueOf(number).getBytes(UTF_8)), Stock.queue(topic, number % QUEUES));
+                            if (sent.getSendStatus() == SendStatus.SEND_OK) {
+                                acknowledged.add(number);
+                            } else {
+                                others.add(sent.getSendStatus().toString());
+                            }
+                        } catch (Exception e) {
+                            others.add(e.toString());
+                        }
+                    }
+                });
+                threads.add(thread);
+                thread.start();
+            }
+        }
+
+        void until(int count) {
+            Await.until(count + " more are acknowledged", PATIENCE, new java.util.concurrent.Callable<Boolean>() {
+                private final int before = acknowledged.size();
+
+                @Override
+                public Boolean call() {
+                    return acknowledged.size() >= before + count;
+                }
+            }, others::toString);
+        }
+
+        void end() throws Exception {
+            stops.set(true);
+            for (Thread thread : threads) {
+                thread.join();
+            }
+        }
+    }
+
+    private static void set(Stock stock, Server master, String key, String value) throws Exception {
+        var properties = new Properties();
+        properties.setProperty(key, value);
+        var admin = stock.admin();
+        admin.updateBrokerConfig(master.broker(), properties);
+    }
+
+    private static void doubleWrite(Server.Kind kind) throws Exception {
+        var names = new Server("names");
+        names.runsBroker = false;
+        try (names; var master = broker("master", names).with("brokerRole", "SYNC_MASTER");
+            var slave = broker("slave", names).with("brokerRole", "SLAVE").with("brokerId", "1")) {
+            names.start(Server.DEFAULT);
+            master.start(Server.Kind.GANTRY);
+            Load load;
+            String topic;
+            try (var stock = new Stock(master)) {
+                topic = stock.topic(QUEUES);
+                String asked = stock.topic(QUEUES);
+                var producer = producer(stock);
+                awaitStatus(SendStatus.SLAVE_NOT_AVAILABLE, producer, asked, master);
+                slave.start(kind);
+                awaitStatus(SendStatus.SEND_OK, producer, asked, master, slave);
+
+                // A slave that stands still: the producer hears it, and does not give up before.
+                signal("STOP", slave);
+                try {
+                    assertEquals(SendStatus.FLUSH_SLAVE_TIMEOUT, status(producer, asked), master::output);
+                } finally {
+                    signal("CONT", slave);
+                }
+                awaitStatus(SendStatus.SEND_OK, producer, asked, master, slave);
+                slave.kill();
+                awaitStatus(SendStatus.SLAVE_NOT_AVAILABLE, producer, asked, master);
+                slave.start(kind);
+                awaitStatus(SendStatus.SEND_OK, producer, asked, master, slave);
+
+                // The promise changes under load, and no send is refused for it.
+                load = new Load(producer, topic);
+                load.until(50);
+                for (int i = 0; i < 5; i++) {
+                    for (String role : List.of("ASYNC_MASTER", "SYNC_MASTER")) {
+                        set(stock, master, "brokerRole", role);
+                        load.until(20);
+                    }
+                }
+                assertEquals(List.of(), List.copyOf(load.others));
+                load.until(200);
+                master.kill();
+                load.end();
+            }
+            // Nobody but the slave has them now, and it becomes the master.
+            slave.stop();
+            slave.with("brokerRole", "ASYNC_MASTER").with("brokerId", "0").start(kind);
+            var found = new HashSet<Integer>();
+            try (var stock = new Stock(slave)) {
+                for (int queue = 0; queue < QUEUES; queue++) {
+                    stock.read(topic, queue).forEach(message -> found.add(Integer.parseInt(new String(message.getBody(), UTF_8))));
+                }
+            }
+            var lost = new HashSet<>(load.acknowledged);
+            lost.removeAll(found);
+            assertEquals(Set.of(), lost, "acknowledged and not on the slave");
+            assertTrue(load.acknowledged.size() >= 450, load.acknowledged.size() + " were acknowledged");
+        }
+    }
+
+    @Test
+    void what_is_acknowledged_is_on_a_slave_of_apache_5() throws Exception {
+        doubleWrite(Server.Kind.APACHE_5);
+    }
+
+    @Test
+    void what_is_acknowledged_is_on_a_slave_of_ours() throws Exception {
+        doubleWrite(Server.Kind.GANTRY);
+    }
+}
