@@ -4,9 +4,11 @@
 //! waits up to 5 s. From then on each byte has to come at its place. Bodies gather in a block, which the driver takes to the log; what the log has then is reported, in one report
 //! for all that has come by then. A slave never takes a report back.
 //!
-//! `follow/driver.rs` has the socket, the log and the attempts to connect, `follow/back_off.rs` the pauses between these.
+//! `follow/driver.rs` has the socket, the log and the attempts to connect, `follow/back_off.rs` the pauses between these, `follow/deciding.rs` what
+//! follows from the master's answers, and how a block goes to the log.
 
 mod back_off;
+pub mod deciding;
 mod driver;
 mod status;
 
@@ -14,8 +16,10 @@ use std::time::Duration;
 
 use protocol::LogOffset;
 
+use crate::asking::{Apart, Extent};
 use crate::wire::plain::{Frames, Misread, Piece};
 
+pub use back_off::BackOff;
 pub use driver::{BatchTopics, FollowEnd, Follower};
 pub use status::FollowStatus;
 
@@ -184,6 +188,16 @@ impl Follow {
     /// The master was asked something, and has answered or not. That matters while nothing is read from it.
     pub fn asked(&mut self, has_answered: bool) {
         self.is_mute = !has_answered;
+    }
+
+    /// The master was asked how its log lies when the next byte belonged at `asked_at`, and has answered or not. Whether it still has what comes
+    /// next the stream itself shows if bytes have come since, and if it is read at all.
+    pub fn answered(&mut self, asked_at: LogOffset, extent: Option<Extent>) -> Result<(), Apart> {
+        self.asked(extent.is_some());
+        match extent {
+            Some(extent) if self.next() == asked_at && !self.is_full() => extent.continues(asked_at),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// A master that sends nothing for so long may be gone. Its heartbeats may be rarer than ours, so not less than half of the silence that

@@ -127,20 +127,41 @@ struct Lines {
 }
 
 impl Slaves {
-    /// A slave of this number has begun.
-    pub(crate) fn enter(&self, number: u64, slave: Slave) {
+    /// The connection of this number has brought its first report: a slave at `address` is sent the log from `at` on. The log ends at `end`.
+    pub fn begun(&self, number: u64, address: SocketAddr, now: Duration, at: LogOffset, end: LogOffset) {
+        let (acknowledged, rate, lag) = (LogOffset(0), Rate::default(), Lag::new(now, end));
+        self.enter(number, Slave { address, began: at, next: at, acknowledged, rate, lag });
+    }
+
+    /// The slave of this number has what lies below `to`.
+    pub fn acknowledged(&self, number: u64, now: Duration, to: LogOffset, end: LogOffset) {
+        self.update(number, |slave| {
+            slave.acknowledged = to;
+            slave.lag.came(now, to, end);
+        });
+    }
+
+    /// A frame with so many bytes of the log goes to the slave of this number; the one after it begins at `next`.
+    pub fn sending(&self, number: u64, now: Duration, next: LogOffset, bytes: usize, end: LogOffset) {
+        self.update(number, |slave| {
+            slave.next = next;
+            slave.rate.add(now, bytes as u64);
+            slave.lag.grew(now, slave.acknowledged, end);
+        });
+    }
+
+    fn enter(&self, number: u64, slave: Slave) {
         self.rows.lock().insert(number, slave);
     }
 
-    /// Changes the row of a slave.
-    pub(crate) fn update(&self, number: u64, change: impl FnOnce(&mut Slave)) {
+    fn update(&self, number: u64, change: impl FnOnce(&mut Slave)) {
         if let Some(slave) = self.rows.lock().get_mut(&number) {
             change(slave);
         }
     }
 
     /// The slave is gone.
-    pub(crate) fn leave(&self, number: u64) {
+    pub fn leave(&self, number: u64) {
         self.rows.lock().remove(&number);
     }
 
