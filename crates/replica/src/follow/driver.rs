@@ -224,6 +224,9 @@ impl Follower {
                     follow.step(now, Event::Due)?
                 }
             };
+            if folding.is_idle() {
+                follow.settled(self.store.end())?;
+            }
             *has_heard |= follow.has_heard();
             self.status.connected(follow.is_live());
             if let Some(report) = report {
