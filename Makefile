@@ -58,8 +58,8 @@ unit:
 	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$((2 * $$(nproc)))} cargo test --profile fast --workspace
 
 # Seeds of the simulator (docs/testing.md), of all kinds. ARGS="--seed 7" tells one seed's story; --broker and --group play brokers, and groups over a
-# network, --retention and --fail stores whose old files go, and on devices that fail, --copy a store and a copy of its log, --rare any of them with rare
-# branches.
+# network, --retention and --fail stores whose old files go, and on devices that fail, --copy a store and a copy of its log, --cluster a master and its
+# slaves, --rare any of them with rare branches.
 sim:
 	scripts/setup build
 	cargo run --profile fast -p sim -- $(ARGS)
@@ -74,9 +74,11 @@ ifeq ($(strip $(ARGS)),)
 	cargo run --profile fast -p sim -- --group --rare --seeds 300
 	cargo run --profile fast -p sim -- --copy --seeds 300
 	cargo run --profile fast -p sim -- --copy --rare --seeds 300
+	cargo run --profile fast -p sim -- --cluster --seeds 300
+	cargo run --profile fast -p sim -- --cluster --rare --seeds 300
 endif
 
-# As many seeds as there is time for, beginning where the clock says: stores, brokers, groups, retention, failing calls and copies in turn, without and with rare branches. One that finds something is named with what
+# As many seeds as there is time for, beginning where the clock says: stores, brokers, groups, retention, failing calls, copies and clusters in turn, without and with rare branches. One that finds something is named with what
 # plays it again. Then a real Apache broker opens what crashes left of IMAGES more seeds. Then the server in cages of 128 and 256 MiB, half an hour,
 # which needs root; ARGS="secs=30" makes that a quarter of an hour.
 SECONDS ?= 3600

@@ -4,9 +4,11 @@
 //! waits up to 5 s. From then on each byte has to come at its place. Bodies gather in a block, which the driver takes to the log; what the log has then is reported, in one report
 //! for all that has come by then. A slave never takes a report back.
 //!
-//! `follow/driver.rs` has the socket, the log and the attempts to connect, `follow/back_off.rs` the pauses between these.
+//! `follow/driver.rs` has the socket, the log and the attempts to connect, `follow/back_off.rs` the pauses between these, `follow/deciding.rs` what
+//! follows from the master's answers, and how a block goes to the log.
 
 mod back_off;
+pub mod deciding;
 mod driver;
 mod status;
 
@@ -14,13 +16,18 @@ use std::time::Duration;
 
 use protocol::LogOffset;
 
+use crate::asking::{Apart, Extent};
 use crate::wire::plain::{Frames, Misread, Piece};
 
+pub use back_off::BackOff;
 pub use driver::{BatchTopics, FollowEnd, Follower};
 pub use status::FollowStatus;
 
 /// Bytes of the log that gather while a block before them goes to the log.
 const BLOCK_BYTES: usize = 1 << 20;
+
+/// Heartbeats at the same place after which the master has nothing more.
+const HEARTBEATS_IDLE: u32 = 2;
 
 /// By so much the first heartbeat may come later than its interval says.
 const FIRST_FRAME_LATE: Duration = Duration::from_secs(1);
@@ -93,6 +100,17 @@ pub enum Broken {
         /// How long our files are.
         segment_bytes: u64,
     },
+    /// The master has nothing more, and the log here has only a part of its last record.
+    #[error(
+        "the record at log offset {at} is not whole at {next}, where the master has nothing more: its length was damaged on the way, and it is \
+         asked for again"
+    )]
+    Unfinished {
+        /// Where it begins.
+        at: u64,
+        /// Where the next byte belongs.
+        next: u64,
+    },
     /// The log here is empty, and the master's first frame is not of the first file.
     #[error("the master begins at log offset {at}, and the log here is empty")]
     BeginsAt {
@@ -120,6 +138,8 @@ pub struct Follow {
     heard_at: Duration,
     /// A frame has come.
     has_heard: bool,
+    /// Heartbeats since the last byte of the log.
+    idle: u32,
     /// Until then an answer to a question stands for the first frame.
     trusted_until: Option<Duration>,
     /// While nothing was read from it, the master has not answered.
@@ -149,6 +169,7 @@ impl Follow {
             reported_at: now,
             heard_at: now,
             has_heard: false,
+            idle: 0,
             trusted_until: has_answered.then(|| now + options.heartbeat + FIRST_FRAME_LATE),
             is_mute: false,
             is_live: has_answered,
@@ -184,6 +205,26 @@ impl Follow {
     /// The master was asked something, and has answered or not. That matters while nothing is read from it.
     pub fn asked(&mut self, has_answered: bool) {
         self.is_mute = !has_answered;
+    }
+
+    /// The master was asked how its log lies when the next byte belonged at `asked_at`, and has answered or not. Whether it still has what comes
+    /// next the stream itself shows if bytes have come since, and if it is read at all.
+    pub fn answered(&mut self, asked_at: LogOffset, extent: Option<Extent>) -> Result<(), Apart> {
+        self.asked(extent.is_some());
+        match extent {
+            Some(extent) if self.next() == asked_at && !self.is_full() => extent.continues(asked_at),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The log here has taken what it takes of the blocks so far, and ends at `end`. A master sends heartbeats where it has nothing more, and its
+    /// log ends with a whole record. So one that is not whole here by the second heartbeat states a length that it does not have, and would wait
+    /// for the bytes of many others. The first heartbeat may come inside a record: a master that may send no more for a while sends it as well.
+    pub fn settled(&self, end: LogOffset) -> Result<(), Broken> {
+        if self.idle >= HEARTBEATS_IDLE && self.block.bytes.is_empty() && end.0 < self.next {
+            return Err(Broken::Unfinished { at: end.0, next: self.next });
+        }
+        Ok(())
     }
 
     /// A master that sends nothing for so long may be gone. Its heartbeats may be rarer than ours, so not less than half of the silence that
@@ -253,6 +294,7 @@ impl Follow {
             match piece {
                 Piece::Header { at, body_bytes } => self.header(at.0, body_bytes)?,
                 Piece::Body(body) => {
+                    self.idle = 0;
                     self.next += body.len() as u64;
                     self.block.bytes.extend_from_slice(body);
                 }
@@ -270,6 +312,7 @@ impl Follow {
             });
         }
         self.has_heard = true;
+        self.idle = if bytes == 0 { self.idle.saturating_add(1) } else { 0 };
         self.is_empty = self.is_empty && bytes == 0;
         if at % self.segment_bytes + u64::from(bytes) > self.segment_bytes {
             return Err(Broken::AcrossFiles { at, bytes, segment_bytes: self.segment_bytes });

@@ -170,21 +170,14 @@ impl Slaves {
         }
     }
 
-    /// A slave of this number has begun.
-    pub(crate) fn enter(&self, number: u64, slave: Slave) {
-        self.rows.lock().insert(number, slave);
-        self.changed();
+    /// The connection of this number has brought its first report: a slave at `address` is sent the log from `at` on. The log ends at `end`.
+    pub fn begun(&self, number: u64, address: SocketAddr, now: Duration, at: LogOffset, end: LogOffset) {
+        let (acknowledged, rate, lag) = (LogOffset(0), Rate::default(), Lag::new(now, end));
+        self.enter(number, Slave { address, began: at, next: at, acknowledged, rate, lag });
     }
 
-    /// Changes the row of a slave.
-    pub(crate) fn update(&self, number: u64, change: impl FnOnce(&mut Slave)) {
-        if let Some(slave) = self.rows.lock().get_mut(&number) {
-            change(slave);
-        }
-    }
-
-    /// The slave has what lies below `to`, of a log that ends at `end`.
-    pub(crate) fn acknowledge(&self, number: u64, now: Duration, to: LogOffset, end: LogOffset) {
+    /// The slave of this number has what lies below `to`, of a log that ends at `end`.
+    pub fn acknowledge(&self, number: u64, now: Duration, to: LogOffset, end: LogOffset) {
         self.update(number, |slave| {
             slave.acknowledged = to;
             slave.lag.came(now, to, end);
@@ -192,8 +185,29 @@ impl Slaves {
         self.changed();
     }
 
+    /// A frame with so many bytes of the log goes to the slave of this number; the one after it begins at `next`.
+    pub fn sending(&self, number: u64, now: Duration, next: LogOffset, bytes: usize, end: LogOffset) {
+        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+        self.update(number, |slave| {
+            slave.next = next;
+            slave.rate.add(now, bytes as u64);
+            slave.lag.grew(now, slave.acknowledged, end);
+        });
+    }
+
+    fn enter(&self, number: u64, slave: Slave) {
+        self.rows.lock().insert(number, slave);
+        self.changed();
+    }
+
+    fn update(&self, number: u64, change: impl FnOnce(&mut Slave)) {
+        if let Some(slave) = self.rows.lock().get_mut(&number) {
+            change(slave);
+        }
+    }
+
     /// The slave is gone.
-    pub(crate) fn leave(&self, number: u64, now: Duration) {
+    pub fn leave(&self, number: u64, now: Duration) {
         let Some(slave) = self.rows.lock().remove(&number) else { return };
         {
             let mut left = self.left.lock();
@@ -203,11 +217,6 @@ impl Slaves {
             left.push_back((slave.needs(), now));
         }
         self.changed();
-    }
-
-    /// So many bytes of the log went out.
-    pub(crate) fn note_sent(&self, bytes: u64) {
-        self.sent.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Bytes of the log that went to slaves since the start.

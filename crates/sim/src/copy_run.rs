@@ -9,18 +9,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use env::Random;
 use protocol::LogOffset;
 use protocol::record::RecordDraft;
-use store::{
-    AppendError, ConsumeQueue, CopyError, LogCopy, RecordBatch, Store, StoreEnv, StoreOptions, TagsCode, Unit,
-};
+use store::{AppendError, ConsumeQueue, CopyError, LogCopy, RecordBatch, Store, TagsCode, Unit};
 
 use crate::disk::Crash;
-use crate::log_run::{body, move_to, options, pool};
+use crate::log_run::body;
 use crate::reading;
+use crate::side::{STARTS_MAX, Side};
 use crate::verdict::{Report, Verdict};
-use crate::world::{Twist, World};
+use crate::world::Twist;
 
 const TOPICS: [&str; 3] = ["orders", "payments", "parcels"];
 const QUEUES: u32 = 2;
@@ -28,155 +26,10 @@ const QUEUES: u32 = 2;
 const COPY: u64 = 0x0C09_1E50_5EED_0F02;
 /// Turns after which what should happen by itself has not.
 const TURNS_MAX: u32 = 20_000;
-/// Starts that a crash may interrupt, one after the other.
-const STARTS_MAX: u32 = 20;
 /// Blocks that the copy takes before the first store loses them.
 const BLOCKS_AHEAD: u32 = 12;
 /// Bytes that are compared at once.
 const COMPARED: usize = 16 << 10;
-
-/// One of the two.
-struct Side {
-    name: &'static str,
-    world: World,
-    options: StoreOptions,
-    /// None: between two lives.
-    store: Option<Arc<Store>>,
-    /// How this life ends, if not by a stop.
-    how: Crash,
-    /// How far the log was seen to be on the device, and in the kernel's hands.
-    flushed: u64,
-    written: u64,
-}
-
-impl Side {
-    fn new(name: &'static str, seed: u64, twist: Twist) -> std::io::Result<Side> {
-        let world = World::new(seed, twist)?;
-        let options = StoreOptions { pool: pool(seed), ..options(&world) };
-        Ok(Side { name, world, options, store: None, how: Crash::Killed, flushed: 0, written: 0 })
-    }
-
-    fn store(&self) -> anyhow::Result<&Arc<Store>> {
-        self.store.as_ref().ok_or_else(|| anyhow::anyhow!("the {} is not open", self.name))
-    }
-
-    fn has_crashed(&self) -> bool {
-        self.world.disk.has_crashed()
-    }
-
-    /// Opens it, with a crash to come perhaps. The start counts if there was none meanwhile.
-    fn open(&mut self, report: &mut Report) {
-        let _in_charge = self.world.turns.enter();
-        move_to(&mut self.options, &self.world.root());
-        self.how = self.world.crash();
-        let calls = match self.world.dice.below(4) {
-            0 => Some(60),
-            1 => Some(600),
-            _ => None,
-        };
-        if let Some(calls) = calls {
-            self.world.disk.crash_in(1 + u64::from(self.world.dice.below(calls)), self.how);
-        }
-        let env = StoreEnv {
-            clock: self.world.clock.clone(),
-            random: Random::seeded(self.world.dice.next_u64()),
-            disk: Arc::new(self.world.disk.clone()),
-            buggify: self.world.buggify.clone(),
-        };
-        let (disk, how) = (self.world.disk.clone(), self.how);
-        self.world.turns.begin_process(move || {
-            let _ = disk.crash_now(how);
-        });
-        match Store::open(self.options.clone(), env) {
-            Ok((store, found)) => {
-                report.tell(|| {
-                    format!("the {} opens: its log ends at {}, {:?}", self.name, store.end().0, found.findings)
-                });
-                self.store = Some(store);
-            }
-            Err(error) => report.find(Verdict::Refused, format!("the {} does not open: {error}", self.name)),
-        }
-    }
-
-    /// Opens it, until no crash comes in between.
-    fn start(&mut self, report: &mut Report) -> anyhow::Result<()> {
-        for _ in 0..STARTS_MAX {
-            self.open(report);
-            if !report.is_well() {
-                return Ok(());
-            }
-            if !self.has_crashed() {
-                let end = self.store()?.end().0;
-                self.check_end(end, report);
-                return Ok(());
-            }
-            self.end(false, report)?;
-        }
-        report.find(Verdict::Late, format!("the {} does not come to the end of a start", self.name));
-        Ok(())
-    }
-
-    /// Ends its life: by a stop, by the crash that has come, or by one that comes now.
-    fn end(&mut self, closes: bool, report: &mut Report) -> anyhow::Result<()> {
-        let turns = self.world.turns.clone();
-        let _in_charge = turns.enter();
-        self.see();
-        if closes
-            && let Some(store) = &self.store
-            && let Err(error) = store.close()
-        {
-            report.find(Verdict::Refused, format!("the {} does not close: {error}", self.name));
-        }
-        self.see();
-        report
-            .tell(|| format!("the {} ends by {:?}, closed {closes}, flushed to {}", self.name, self.how, self.flushed));
-        self.world.disk.crash_now(self.how)?;
-        if self.how == Crash::Power {
-            self.written = self.flushed;
-        }
-        self.store = None;
-        report.crashes += 1;
-        self.world.next_life(self.how, report)?;
-        Ok(())
-    }
-
-    /// Takes note of what is promised.
-    fn see(&mut self) {
-        let Some(store) = &self.store else { return };
-        let (flushed, written) = (store.flushed().get(), store.written().get());
-        if !self.has_crashed() {
-            (self.flushed, self.written) = (self.flushed.max(flushed), self.written.max(written));
-        }
-    }
-
-    /// Holds the log's end after a start against what was promised, and goes on with it.
-    fn check_end(&mut self, end: u64, report: &mut Report) {
-        let promised = self.written;
-        if end < promised {
-            report.find(Verdict::Lost, format!("the log of the {} ends at {end}, {promised} was promised", self.name));
-        }
-        report.mix(end);
-        (self.flushed, self.written) = (self.flushed.min(end), end);
-    }
-
-    /// The promise of all that lies above is taken back.
-    fn promise_no_more_than(&mut self, end: u64) {
-        (self.flushed, self.written) = (self.flushed.min(end), self.written.min(end));
-    }
-
-    fn give(&self, turns: u32) {
-        let _in_charge = self.world.turns.enter();
-        self.world.give(turns);
-    }
-}
-
-impl Drop for Side {
-    fn drop(&mut self) {
-        // Also where a run cannot go on: the store's threads end only while this one is in charge.
-        let _in_charge = self.world.turns.enter();
-        self.store = None;
-    }
-}
 
 struct Run<'a> {
     /// Into the copy, while both are open. The first field, so that it is dropped before the stores.

@@ -7,6 +7,7 @@
 //! runs beside it, and what is wrong has a [`verdict`].
 
 pub mod broker_run;
+pub mod cluster_run;
 pub mod copy_run;
 pub mod disk;
 pub mod group_run;
@@ -14,12 +15,14 @@ pub mod log_run;
 pub mod network;
 mod reading;
 mod served;
+mod side;
 mod tables;
 pub mod verdict;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cluster_run::Lie;
 use log_run::{Left, Plan};
 use verdict::{Report, Verdict};
 pub use world::Twist;
@@ -52,6 +55,16 @@ pub fn play_group(seed: u64, twist: Twist, tells: bool) -> Report {
 /// Plays a seed of a store and a copy of its log.
 pub fn play_copy(seed: u64, twist: Twist, tells: bool) -> Report {
     told(tells, |report| copy_run::run(seed, twist, report))
+}
+
+/// Plays a seed of a master and its slaves.
+pub fn play_cluster(seed: u64, twist: Twist, tells: bool) -> Report {
+    told(tells, |report| cluster_run::run(seed, twist, None, report))
+}
+
+/// The same with something that is done wrong.
+pub fn play_lying_cluster(seed: u64, lie: Lie, tells: bool) -> Report {
+    told(tells, |report| cluster_run::run(seed, Twist::default(), Some(lie), report))
 }
 
 fn told(tells: bool, run: impl FnOnce(&mut Report) -> anyhow::Result<()>) -> Report {

@@ -37,9 +37,12 @@ struct Arguments {
     /// Play a store and a copy of its log.
     #[arg(long, conflicts_with_all = ["images", "for_apache", "broker", "group", "retention", "fail", "damage"])]
     copy: bool,
+    /// Play a master and its slaves.
+    #[arg(long, conflicts_with_all = ["images", "for_apache", "broker", "group", "copy", "retention", "fail", "damage"])]
+    cluster: bool,
     /// Play all kinds in turn, a seed of each: stores, brokers, groups, and stores with old files that go, failing calls, and both,
-    /// and copies of a log; each without and with rare branches.
-    #[arg(long, conflicts_with_all = ["images", "for_apache", "broker", "group", "copy", "seed", "rare"])]
+    /// copies of a log, and masters with slaves; each without and with rare branches.
+    #[arg(long, conflicts_with_all = ["images", "for_apache", "broker", "group", "copy", "cluster", "seed", "rare"])]
     all: bool,
     /// Old files go meanwhile, by age and by need.
     #[arg(long, conflicts_with_all = ["for_apache", "broker", "group", "all"])]
@@ -68,22 +71,24 @@ enum Kind {
     Broker(Twist),
     Group(Twist),
     Copy(Twist),
+    Cluster(Twist),
 }
 
 impl Kind {
     /// The nth of those that are played in turn.
     fn in_turn(nth: u64) -> Kind {
-        // Each of the seven without and with.
-        let twist = Twist { is_rare: nth / 7 % 2 == 1, ..Twist::default() };
+        // Each of the eight without and with.
+        let twist = Twist { is_rare: nth / 8 % 2 == 1, ..Twist::default() };
         let store = |ages, fails| Kind::Store(Plan { ages, fails, twist, ..Plan::default() });
-        match nth % 7 {
+        match nth % 8 {
             0 => store(false, false),
             1 => Kind::Broker(twist),
             2 => Kind::Group(twist),
             3 => store(true, false),
             4 => store(false, true),
             5 => store(true, true),
-            _ => Kind::Copy(twist),
+            6 => Kind::Copy(twist),
+            _ => Kind::Cluster(twist),
         }
     }
 
@@ -102,6 +107,7 @@ impl Kind {
             Kind::Broker(twist) => (twist, "--broker ".to_owned()),
             Kind::Group(twist) => (twist, "--group ".to_owned()),
             Kind::Copy(twist) => (twist, "--copy ".to_owned()),
+            Kind::Cluster(twist) => (twist, "--cluster ".to_owned()),
         };
         if twist.is_rare { options + "--rare " } else { options }
     }
@@ -115,6 +121,7 @@ impl Arguments {
             () if self.broker => Kind::Broker(twist),
             () if self.group => Kind::Group(twist),
             () if self.copy => Kind::Copy(twist),
+            () if self.cluster => Kind::Cluster(twist),
             () if self.all => Kind::in_turn(nth),
             () => {
                 let Arguments { for_apache, retention, fail, damage, .. } = *self;
@@ -129,6 +136,7 @@ impl Arguments {
             Kind::Broker(twist) => return sim::play_broker(seed, twist, tells),
             Kind::Group(twist) => return sim::play_group(seed, twist, tells),
             Kind::Copy(twist) => return sim::play_copy(seed, twist, tells),
+            Kind::Cluster(twist) => return sim::play_cluster(seed, twist, tells),
         };
         sim::play_and_keep(seed, plan, tells, &mut |left| {
             if let Some(images) = &self.images {
@@ -219,7 +227,7 @@ mod tests {
     #[test]
     fn what_stands_before_a_finding_plays_the_same_again() {
         let for_apache = Plan { is_for_apache: true, ..Plan::default() };
-        let kinds = (0..14).map(Kind::in_turn).chain([Kind::Store(for_apache)]);
+        let kinds = (0..16).map(Kind::in_turn).chain([Kind::Store(for_apache)]);
         for kind in kinds {
             let hint = format!("sim {}--seed 7", kind.options());
             let arguments = Arguments::try_parse_from(hint.split(' ')).unwrap();
@@ -228,8 +236,8 @@ mod tests {
     }
 
     #[test]
-    fn all_kinds_in_turn_are_fourteen() {
-        let options: std::collections::BTreeSet<String> = (0..28).map(|nth| Kind::in_turn(nth).options()).collect();
-        assert_eq!(options.len(), 14);
+    fn all_kinds_in_turn_are_sixteen() {
+        let options: std::collections::BTreeSet<String> = (0..32).map(|nth| Kind::in_turn(nth).options()).collect();
+        assert_eq!(options.len(), 16);
     }
 }

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use parking_lot::Mutex;
 use sim::Twist;
+use sim::cluster_run::Lie;
 use sim::log_run::Plan;
 use sim::verdict::{Report, Verdict};
 
@@ -140,10 +141,37 @@ fn copies_of_a_log_are_the_same() {
 }
 
 #[test]
-fn a_disk_that_lies_is_found_out_by_copies_too() {
+fn a_disk_that_lies_is_found_out_by_copies_and_clusters_too() {
     let lies = Twist { lies: true, ..USUAL };
     let copies = noticed(|seed| sim::play_copy(seed, lies, false));
-    assert!(copies >= 4, "of 20: {copies}");
+    let clusters = noticed(|seed| sim::play_cluster(seed, lies, false));
+    assert!(copies >= 4 && clusters >= 4, "of 20 each: {copies} and {clusters}");
+}
+
+#[test]
+fn slaves_have_what_they_reported_and_come_to_the_end_of_the_log() {
+    let cluster = |twist| move |seed| sim::play_cluster(seed, twist, false);
+    assert_well(&play_by(some(40), cluster(USUAL)), "--cluster ");
+    assert_well(&play_by(some(15), cluster(RARE)), "--cluster --rare ");
+}
+
+/// What is done wrong, and what has to be found.
+const LIES: [(Lie, Verdict); 7] = [
+    (Lie::ReportsBeforeAppends, Verdict::Lost),
+    (Lie::ReceivedIsFlushed, Verdict::Lost),
+    (Lie::FramesAreNotChecked, Verdict::Differs),
+    (Lie::ConnectionsAreCopies, Verdict::Lost),
+    (Lie::IncompleteRecordsStay, Verdict::Foreign),
+    (Lie::NobodyAsks, Verdict::Differs),
+    (Lie::SilenceIsBorne, Verdict::Late),
+];
+
+#[test]
+fn each_lie_of_a_cluster_is_found() {
+    for (lie, verdict) in LIES {
+        let is_found = |seed: u64| sim::play_lying_cluster(seed, lie, false).verdicts().contains(&verdict);
+        assert!((0..200).any(is_found), "{lie:?} was never {verdict:?}");
+    }
 }
 
 const BRANCHES: [&str; 8] = [
@@ -289,4 +317,11 @@ fn a_seed_of_a_broker_played_twice_does_the_same_twice() {
 fn a_seed_of_groups_played_twice_does_the_same_twice() {
     let crashes = twice(5000..5010, |seed| sim::play_group(seed, USUAL, true));
     assert!(crashes >= 10, "seeds have a crash at least");
+}
+
+#[test]
+fn a_seed_of_a_cluster_played_twice_does_the_same_twice() {
+    let crashes = twice(5000..5004, |seed| sim::play_cluster(seed, USUAL, true));
+    assert!(crashes >= 12, "all stop twice at the end");
+    twice(5000..5002, |seed| sim::play_cluster(seed, RARE, true));
 }

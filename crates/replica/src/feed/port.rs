@@ -23,7 +23,7 @@ use tracing::{debug, info, warn};
 
 use super::driver::{Driver, Told};
 use super::{Closed, Feed, FeedOptions};
-use crate::lag::{Lag, Rate, Slave, Slaves};
+use crate::lag::Slaves;
 
 /// Connections that the kernel completes before we accept them.
 const BACKLOG: i32 = 128;
@@ -222,20 +222,11 @@ impl Shared {
             Told::Begun { at } => {
                 *has_begun = true;
                 places.iter().for_each(ConnectionSlot::has_spoken);
-                let acknowledged = LogOffset(0);
-                let (rate, lag) = (Rate::default(), Lag::new(now, end));
-                self.slaves.enter(number, Slave { address: peer, began: at, next: at, acknowledged, rate, lag });
+                self.slaves.begun(number, peer, now, at, end);
                 info!(%peer, %at, end = end.0, "a slave copies the log");
             }
             Told::Acknowledged { to } => self.slaves.acknowledge(number, now, to, end),
-            Told::Sending { next, bytes } => {
-                self.slaves.note_sent(bytes as u64);
-                self.slaves.update(number, |slave| {
-                    slave.next = next;
-                    slave.rate.add(now, bytes as u64);
-                    slave.lag.grew(now, slave.acknowledged, end);
-                });
-            }
+            Told::Sending { next, bytes } => self.slaves.sending(number, now, next, bytes, end),
         }
     }
 

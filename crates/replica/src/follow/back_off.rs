@@ -11,12 +11,13 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 /// Doubles with each attempt that brought nothing, up to 5 s, and is spread over half of that.
 #[derive(Debug)]
-pub(super) struct BackOff {
+pub struct BackOff {
     random: Random,
     failures: u32,
 }
 
 impl BackOff {
+    /// The pauses are spread by this.
     pub fn new(random: Random) -> BackOff {
         BackOff { random, failures: 0 }
     }

@@ -14,9 +14,7 @@ use std::time::{Duration, Instant};
 
 use env::{Clock, Random};
 use protocol::LogOffset;
-use protocol::code::ResponseCode;
-use protocol::record;
-use store::{AppendError, CopyError, LogCopy, NotWritable, Store, StoreError, TopicsUnknown};
+use store::{AppendError, CopyError, LogCopy, Store, TopicsUnknown};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -25,9 +23,10 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::back_off::BackOff;
+use super::deciding::{Failure, Missing, OwnLog, Put, compare, has_first, put_some, record_to_compare};
 use super::status::FollowStatus;
-use super::{Block, Broken, Event, Follow, FollowOptions};
-use crate::asking::{Apart, AskError, AskMaster, Extent};
+use super::{Block, Event, Follow, FollowOptions};
+use crate::asking::{AskError, AskMaster, Extent};
 use crate::wire::plain;
 
 /// Bytes that are read from the socket at a time.
@@ -39,10 +38,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const GOOD_AFTER: Duration = Duration::from_secs(10);
 /// The master is not asked more often than this while the log comes.
 const ASK_EVERY_MIN: Duration = Duration::from_secs(1);
-/// A longer record is not compared with the master's: its answer has to fit into a frame.
-const COMPARED_BYTES_MAX: usize = 8 << 20;
-/// For so long the master has to be without our last record until the logs count as different.
-const MISSING_FOR: Duration = Duration::from_secs(3);
 
 /// Why a slave does not follow any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,49 +71,6 @@ pub struct Follower {
     pub asking: AskMaster,
     /// What others see of it.
     pub status: Arc<FollowStatus>,
-}
-
-/// Why an attempt to follow ended.
-#[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error(transparent)]
-    Broken(#[from] Broken),
-    #[error(transparent)]
-    Copy(#[from] CopyError),
-    #[error("cannot learn how the master's log lies: {0}")]
-    Ask(#[from] AskError),
-    #[error(transparent)]
-    Apart(#[from] Apart),
-    #[error("the end of the log here cannot be read: {0}")]
-    Store(#[from] StoreError),
-    #[error(
-        "the master has no record at log offset {at}, where the last one here begins ({remark}); it is asked again"
-    )]
-    Missing { at: LogOffset, remark: String },
-    #[error(
-        "the record at log offset {at}, the last one here, is damaged ({why}): move the store of this broker away to copy the log anew; \
-         gantry store verify names all that is damaged"
-    )]
-    Damaged { at: LogOffset, why: String },
-    #[error("the first record of the master's log is not whole: {bytes} bytes came")]
-    FirstRecord { bytes: usize },
-    #[error(
-        "the master's log begins at {at}, where no file of {segment_bytes} bytes begins: set mappedFileSizeCommitLog as there and copy the log \
-         anew"
-    )]
-    NotAFile { at: u64, segment_bytes: u64 },
-    #[error("cannot connect: {0}")]
-    Connect(io::Error),
-    #[error("the connection has failed: {0}")]
-    Socket(io::Error),
-    #[error("the master has closed the connection; its log says why")]
-    Closed,
-    #[error("the log here is empty and begins elsewhere")]
-    BeginAt(LogOffset),
-    #[error("the master is another one now")]
-    OtherMaster,
-    #[error("a block was not put into the log: a bug")]
-    Bug,
 }
 
 /// What the task waited for.
@@ -186,24 +138,11 @@ impl Follower {
 
     /// Whether the failure is an end for the owner.
     fn end_of(&self, failure: Failure) -> Result<FollowEnd, Failure> {
-        let segment_bytes = self.store.options().segment_bytes;
-        if let Failure::Copy(CopyError::Append(AppendError::NotWritable(NotWritable::Closed))) = failure {
-            return Ok(FollowEnd::StoreClosed);
-        }
-        let at = if let Failure::BeginAt(at) = failure {
-            at
-        } else if let Failure::Broken(Broken::BeginsAt { at }) = failure
-            && self.options.from_last_file
-        {
-            LogOffset(at)
-        } else {
-            return Err(failure);
-        };
-        if at.0.is_multiple_of(segment_bytes) {
+        let end = failure.into_end(self.store.options().segment_bytes, self.options.from_last_file)?;
+        if let FollowEnd::BeginAt(at) = end {
             info!(%at, "the log here is empty and is to begin with a file of the master's");
-            return Ok(FollowEnd::BeginAt(at));
         }
-        Err(Failure::NotAFile { at: at.0, segment_bytes })
+        Ok(end)
     }
 
     async fn attempt(&self, master: Option<&Arc<str>>, folding: &mut Folding, has_heard: &mut bool) -> Failure {
@@ -228,7 +167,7 @@ impl Follower {
         let late = || io::Error::from(io::ErrorKind::TimedOut);
         let mut socket = connecting.map_err(|_| late()).flatten().map_err(Failure::Connect)?;
         socket.set_nodelay(true).map_err(Failure::Connect)?;
-        if self.store.end().0 == 0 && !self.options.from_last_file {
+        if OwnLog::of(&self.store).wants_first(self.options.from_last_file) {
             self.take_first(folding).await?;
         }
         // The first report acknowledges all of the log, and cannot name another place for the next byte.
@@ -279,19 +218,15 @@ impl Follower {
                 Happened::Folded | Happened::Has => follow.step(now, Event::Has(LogOffset(mark.get())))?,
                 Happened::Due => follow.step(now, Event::Due)?,
                 Happened::Asked(extent) => {
-                    follow.asked(extent.is_ok());
-                    // Where bytes have come since, the master has more of them. Whether it is there the stream itself shows, while that is read.
-                    if let Ok(extent) = extent
-                        && follow.next() == asked_at
-                        && !follow.is_full()
-                    {
-                        extent.continues(asked_at)?;
-                    }
+                    follow.answered(asked_at, extent.ok())?;
                     asked_at = follow.next();
                     asking.set(self.ask_later());
                     follow.step(now, Event::Due)?
                 }
             };
+            if folding.is_idle() {
+                follow.settled(self.store.end())?;
+            }
             *has_heard |= follow.has_heard();
             self.status.connected(follow.is_live());
             if let Some(report) = report {
@@ -302,11 +237,7 @@ impl Follower {
 
     /// Gets the first record of the master's log by itself: a report of 0 would bring the last file.
     async fn take_first(&self, folding: &mut Folding) -> Result<(), Failure> {
-        let Extent { min, max } = self.asking.extent().await?;
-        if min.0 > 0 {
-            return Err(Failure::BeginAt(min));
-        }
-        if max.0 == 0 {
+        if !has_first(self.asking.extent().await?)? {
             return Ok(());
         }
         let record = self.asking.record(LogOffset(0)).await?;
@@ -322,38 +253,19 @@ impl Follower {
     /// Whether the master's log goes on where the log here ends: a master of Apache takes any report, and goes on anywhere.
     async fn agree(&self) -> Result<(), Failure> {
         // Looked at before the master is asked: its log grows.
-        let (min, end) = (self.store.min_offset(), self.store.end());
-        if end.0 == 0 {
+        let own = OwnLog::of(&self.store);
+        if own.end.0 == 0 {
             return Ok(());
         }
         let extent = self.asking.extent().await?;
-        if let Err(apart) = extent.continues(end) {
-            if min < end {
-                return Err(apart.into());
-            }
-            // The log here has no record, so it may begin elsewhere.
-            let segment_bytes = self.store.options().segment_bytes;
-            let last = LogOffset(extent.max.0 - extent.max.0 % segment_bytes).max(extent.min);
-            return Err(Failure::BeginAt(if self.options.from_last_file { last } else { extent.min }));
-        }
+        own.continued_by(extent, self.options.from_last_file)?;
         let store = Arc::clone(&self.store);
-        let reading = tokio::task::spawn_blocking(move || last_record(&store));
-        let compared = reading.await.map_err(|_| Failure::Bug)??.filter(|(at, _)| *at >= extent.min);
-        let Some((at, own)) = compared else {
-            warn!(%end, "no record here can be compared with the master's: it is not known whether the logs agree");
+        let reading = tokio::task::spawn_blocking(move || record_to_compare(&store, extent));
+        let Some((at, record)) = reading.await.map_err(|_| Failure::Bug)?? else {
+            warn!(end = %own.end, "no record here can be compared with the master's: it is not known whether the logs agree");
             return Ok(());
         };
-        match self.asking.record(at).await {
-            Ok(record) if *record == *own => Ok(()),
-            Ok(_) => match record::scan(&own, true) {
-                Ok(_) => Err(Apart::Differs { at }.into()),
-                Err(corrupt) => Err(Failure::Damaged { at, why: corrupt.to_string() }),
-            },
-            Err(AskError::Refused { code, remark, .. }) if code == ResponseCode::SystemError as i32 => {
-                Err(Apart::NoRecord { at, remark }.into())
-            }
-            Err(error) => Err(error.into()),
-        }
+        compare(at, &record, self.asking.record(at).await)
     }
 
     /// Asks the master after a while how its log lies: whether it still has what comes next. One of Apache says nothing of it when files go
@@ -384,30 +296,6 @@ async fn another(masters: &mut watch::Receiver<Option<Arc<str>>>, current: Optio
             return;
         }
     }
-}
-
-/// A master that does not answer with our last record may do so a moment later.
-#[derive(Default)]
-struct Missing(Option<(LogOffset, Duration)>);
-
-impl Missing {
-    /// Takes a failure as it is, but for a record that was not missing before: what an operator is told to do about that is not undone.
-    fn weigh(&mut self, failure: Failure, now: Duration) -> Failure {
-        let Failure::Apart(Apart::NoRecord { at, remark }) = failure else { return failure };
-        match self.0.filter(|(known, _)| *known == at) {
-            Some((_, since)) if now.saturating_sub(since) >= MISSING_FOR => Apart::NoRecord { at, remark }.into(),
-            since => {
-                self.0 = since.or(Some((at, now)));
-                Failure::Missing { at, remark }
-            }
-        }
-    }
-}
-
-/// The last record of a log that can be compared with another one. May wait for the device.
-fn last_record(store: &Store) -> Result<Option<(LogOffset, Vec<u8>)>, StoreError> {
-    let Some((at, bytes)) = store.last_record(COMPARED_BYTES_MAX)? else { return Ok(None) };
-    Ok(store.raw_bytes(at, bytes)?.map(|slice| (at, slice.as_ref().to_vec())))
 }
 
 /// The way of blocks to the log.
@@ -477,40 +365,29 @@ fn fold(
     let mut has_waited = false;
     // Each turn takes bytes, waits for room, or is the last.
     loop {
-        let next = copy.next().0;
-        let from = next.checked_sub(block.at).and_then(|from| usize::try_from(from).ok());
-        let Some(rest) = from.and_then(|from| block.bytes.get(from..)) else {
-            return Err(CopyError::NotNext { at: block.at, next });
-        };
-        // A record that is whole may wait for room when all bytes are taken.
-        if rest.is_empty() && !has_waited {
-            return Ok(());
-        }
-        let in_file = usize::try_from(segment_bytes - next % segment_bytes).unwrap_or(usize::MAX);
-        let error = match copy.append(LogOffset(next), &rest[..rest.len().min(in_file)]) {
-            Ok(()) => {
-                if std::mem::take(&mut has_waited) {
+        let was_waiting = has_waited;
+        let error = match put_some(copy, segment_bytes, block, &mut has_waited)? {
+            Put::All => return Ok(()),
+            Put::Some => {
+                if was_waiting {
                     status.blocked(None);
                 }
                 continue;
             }
-            Err(CopyError::Append(error)) => error,
-            Err(error) => return Err(error),
+            Put::Waits(error) => error,
         };
         if give_up.load(Ordering::Relaxed) {
             return Err(error.into());
         }
-        has_waited = true;
         let look = Instant::now() + LOOK_EVERY;
         match &error {
             AppendError::NoRoomYet { needed } => store.room().wait_until(*needed, look),
             AppendError::PoolFull { from, .. } => store.written().wait_until(from + 1, look),
-            AppendError::NotWritable(NotWritable::DiskFull { .. } | NotWritable::NoRoom { .. }) => {
+            AppendError::NotWritable(_) | AppendError::TooLong { .. } => {
                 status.blocked(Some(error.to_string()));
                 // Only a pause: the log never comes there.
                 store.room().wait_until(u64::MAX, look)
             }
-            AppendError::NotWritable(NotWritable::Closed) | AppendError::TooLong { .. } => return Err(error.into()),
         };
     }
 }

@@ -131,3 +131,21 @@ fn what_does_not_follow_ends_the_connection() {
     assert!(hears(&mut follow(FILE - 5), &frame(FILE - 5, &[0; 5])).is_ok());
     assert!(matches!(broken(0, &[0xFF; 12]), Broken::Misread(_)));
 }
+
+#[test]
+fn a_record_that_is_not_whole_by_the_second_heartbeat_is_asked_for_again() {
+    let mut follow = follow(245);
+    hears(&mut follow, &frame(245, &[1; 100])).unwrap();
+    let heartbeat = frame(345, &[]);
+    hears(&mut follow, &heartbeat).unwrap();
+    hears(&mut follow, &heartbeat).unwrap();
+    assert_eq!(follow.settled(LogOffset(245)), Ok(()), "the log has not been given it yet");
+    follow.take_block(seconds(1), Vec::new()).unwrap();
+    assert_eq!(follow.settled(LogOffset(345)), Ok(()));
+    assert_eq!(follow.settled(LogOffset(245)), Err(Broken::Unfinished { at: 245, next: 345 }));
+    // More of it comes.
+    hears(&mut follow, &frame(345, &[1; 10])).unwrap();
+    follow.take_block(seconds(1), Vec::new()).unwrap();
+    hears(&mut follow, &frame(355, &[])).unwrap();
+    assert_eq!(follow.settled(LogOffset(245)), Ok(()));
+}

@@ -26,7 +26,10 @@ pub enum Misfit {
         stated: u64,
     },
     /// Longer than can be.
-    #[error("it states {bytes} bytes; {limit} can be there")]
+    #[error(
+        "it states {bytes} bytes; {limit} can be there: it is damaged, or files of the two logs have different sizes \
+         (mappedFileSizeCommitLog)"
+    )]
     TooLong {
         /// As stated.
         bytes: u64,
