@@ -11,6 +11,7 @@ use net::Budget;
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::delay::DelayLevels;
+use replica::lag::Slaves;
 use store::Store;
 
 use crate::beside::Beside;
@@ -93,6 +94,8 @@ pub struct Broker {
     pub(crate) commits: Arc<CommitsUnderWay>,
     /// `brokerIP2:haListenPort`, told to name servers.
     pub(crate) ha_address: String,
+    /// The slaves of a master. A slave has none.
+    pub(crate) slaves: Arc<Slaves>,
     pub(crate) limits: Limits,
     pub(crate) unreadable: Unreadable,
     pub(crate) needs: Needs,
@@ -125,6 +128,11 @@ impl Broker {
     /// Whether clients may have heard of this broker: one name server at least has registered it since its start, or there are none.
     pub fn has_registered(&self) -> bool {
         self.registry.has_registered()
+    }
+
+    /// The slaves that are connected to this master, and how far they have come.
+    pub fn slaves(&self) -> &Arc<Slaves> {
+        &self.slaves
     }
 
     /// Waits until the log of this slave, which is empty, is to begin at a file of the master's. Then the broker is to be stopped and its store

@@ -319,6 +319,7 @@ impl Broker {
             registry,
             routes: Arc::default(),
             placement: Placement::default(),
+            slaves: Arc::default(),
             ha_address: format!("{}:{}", settings.broker_ip2, settings.ha_listen_port),
             limits: Limits::default(),
             unreadable: Unreadable::default(),

@@ -246,8 +246,8 @@ fn role_of_broker(settings: &mut Settings) -> Vec<ConfigError> {
 }
 
 /// What a master does not read.
-pub(crate) const OF_A_SLAVE: [&str; 5] =
-    ["haMasterAddress", "haSendHeartbeatInterval", "haHousekeepingInterval", "syncFromLastFile", "slaveReadEnable"];
+pub(crate) const OF_A_SLAVE: [&str; 4] =
+    ["haMasterAddress", "haSendHeartbeatInterval", "haHousekeepingInterval", "syncFromLastFile"];
 
 /// A consume queue entry has 20 bytes, and a file holds whole ones.
 pub(crate) const QUEUE_ENTRY_BYTES: i64 = 20;

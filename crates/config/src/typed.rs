@@ -245,7 +245,7 @@ settings! {
         ha_housekeeping_interval: u64 = "haHousekeepingInterval";
         /// Does a slave with an empty log copy the last file only?
         sync_from_last_file: bool = "syncFromLastFile";
-        /// Does a slave answer pulls?
+        /// Does a slave answer pulls, and does a master send readers to slaves?
         slave_read_enable: bool = "slaveReadEnable";
         /// Where to register.
         namesrv_addr: Vec<String> = "namesrvAddr";
@@ -485,6 +485,8 @@ settings! {
         max_transfer_bytes_on_message_in_disk: usize = "maxTransferBytesOnMessageInDisk";
         /// See above.
         max_transfer_count_on_message_in_disk: usize = "maxTransferCountOnMessageInDisk";
+        /// A reader that is farther behind the log's end than so much of the memory, in percent, is one for a slave.
+        access_message_in_memory_max_ratio: u64 = "accessMessageInMemoryMaxRatio";
         /// Bytes of a consume queue that one filtered pull looks through.
         max_filter_message_size: usize = "maxFilterMessageSize";
         /// Are messages found by key?

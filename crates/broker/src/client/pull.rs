@@ -6,6 +6,7 @@
 mod elsewhere;
 mod outcome;
 mod step;
+mod suggest;
 
 use std::sync::Arc;
 use std::time::Duration;
