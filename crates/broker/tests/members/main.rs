@@ -12,6 +12,7 @@ mod long_requests;
 mod relaying;
 mod replicas;
 mod replying;
+mod slave_reads;
 mod slaves;
 mod static_topics;
 
