@@ -38,6 +38,7 @@ use crate::state::members::Members;
 use crate::state::needs::Needs;
 use crate::state::offsets::Offsets;
 use crate::state::order_locks::OrderLocks;
+use crate::state::owed::Owed;
 use crate::state::placement::Placement;
 use crate::state::registry::{Identity, Registry};
 use crate::state::repeats::Repeats;
@@ -88,6 +89,8 @@ pub struct Broker {
     pub(crate) standing: Standing,
     /// The master, if this is a slave.
     pub(crate) following: Following,
+    /// Offsets that clients have committed at this slave and that its master is still to have.
+    pub(crate) owed: Arc<Owed>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) routes: Arc<Routes>,
     pub(crate) placement: Placement,

@@ -43,6 +43,7 @@ use crate::state::members::Members;
 use crate::state::needs::Needs;
 use crate::state::offsets::{Offsets, after_loss, rows};
 use crate::state::order_locks::OrderLocks;
+use crate::state::owed::Owed;
 use crate::state::placement::Placement;
 use crate::state::registry::Registry;
 use crate::state::repeats::Repeats;
@@ -327,6 +328,7 @@ impl Broker {
             config_files: Arc::new(ConfigFiles::load(config_folder, &store)),
             forward: Arc::new(Forward::new(Arc::clone(&registry), clock.clone())),
             commits: Arc::default(),
+            owed: Arc::new(Owed::load(&store, Standing::of(&settings).is_slave())),
             standing: Standing::of(&settings),
             following: Following::new(&settings),
             registry,

@@ -204,6 +204,7 @@ pub(crate) fn attach(broker: &Broker) {
     journal.attach(tables::GROUPS, Arc::clone(groups) as Arc<dyn Table>);
     journal.attach(tables::FORBIDDEN, Arc::new(ForbiddenTable(Arc::clone(groups))));
     journal.attach(tables::OFFSETS, Arc::new(rows::OffsetTable(Arc::clone(offsets))));
+    journal.attach(tables::OWED, Arc::clone(&broker.owed) as Arc<dyn Table>);
     journal.attach(tables::CONDITIONS, Arc::clone(&broker.conditions) as Arc<dyn Table>);
     journal.attach(tables::EXPORTS, Arc::new(Exports(Arc::clone(&broker.config_files))));
     journal.attach(tables::EXTRAS, Arc::new(Extras(Arc::clone(&broker.config_files))));

@@ -50,6 +50,8 @@ pub(crate) const CONDITIONS: TableId = TableId(31);
 pub(crate) const ROLE: TableId = TableId(32);
 /// Topic name → where its queues ended when a slave became this master, 8 bytes little-endian each; see `state/offsets/ended.rs`.
 pub(crate) const ENDS: TableId = TableId(33);
+/// `topic@group`, a zero byte, the queue id (4 bytes big-endian) → an offset that the master of this slave is to have, 8 bytes little-endian.
+pub(crate) const OWED: TableId = TableId(34);
 
 /// Keys of [`VERSIONS`].
 pub(crate) const TOPICS_VERSION: &[u8] = b"topics";

@@ -278,7 +278,7 @@ fn waiting_for_copies(settings: &mut Settings) {
 }
 
 /// What a master does not read.
-pub(crate) const OF_A_SLAVE: [&str; 2] = ["haMasterAddress", "slaveReadEnable"];
+pub(crate) const OF_A_SLAVE: [&str; 1] = ["haMasterAddress"];
 
 /// A consume queue entry has 20 bytes, and a file holds whole ones.
 pub(crate) const QUEUE_ENTRY_BYTES: i64 = 20;

@@ -277,7 +277,7 @@ settings! {
         replica_allow: Networks = "replicaAllow";
         /// Percent of the log's file system that is kept for slaves which are behind.
         replica_retention_max: u64 = "replicaRetentionMax";
-        /// Does a slave answer pulls?
+        /// Does a slave answer pulls, and does a master send readers to slaves?
         slave_read_enable: bool = "slaveReadEnable";
         /// Where to register.
         namesrv_addr: Vec<String> = "namesrvAddr";
@@ -525,6 +525,8 @@ settings! {
         max_transfer_bytes_on_message_in_disk: usize = "maxTransferBytesOnMessageInDisk";
         /// See above.
         max_transfer_count_on_message_in_disk: usize = "maxTransferCountOnMessageInDisk";
+        /// A reader that is farther behind the log's end than so much of the memory, in percent, is one for a slave.
+        access_message_in_memory_max_ratio: u64 = "accessMessageInMemoryMaxRatio";
         /// Bytes of a consume queue that one filtered pull looks through.
         max_filter_message_size: usize = "maxFilterMessageSize";
         /// Are messages found by key?

@@ -234,7 +234,7 @@ impl Allowance {
         }
     }
 
-    /// When there are so many bytes.
+    /// When `bytes` bytes are allowed.
     fn when(&self, bytes: u64) -> Duration {
         let missing = u128::from(bytes.saturating_sub(self.left));
         let micros = (missing * 1_000_000).div_ceil(u128::from(self.per_second.max(1)));
@@ -316,7 +316,7 @@ impl Feed {
         (self.began.is_some() && self.stage == Stage::Idle && !is_held).then_some(LogOffset(self.next))
     }
 
-    /// A frame is worth sending if so many bytes are allowed.
+    /// The bytes that have to be allowed before a frame is worth sending.
     fn least(&self, allowance: &Allowance) -> u64 {
         allowance.per_second.min(self.options.body_bytes as u64)
     }

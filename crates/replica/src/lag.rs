@@ -31,7 +31,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// So many bytes passed now.
+    /// Counts `bytes` that passed now.
     pub fn add(&mut self, now: Duration, bytes: u64) {
         self.turn(now);
         self.bytes += bytes;
@@ -257,8 +257,8 @@ impl Slaves {
         slaves
     }
 
-    /// The log offset below which at least so many slaves have the log; an address counts once, with its highest acknowledgement. None if
-    /// there are not so many. For 0 slaves that is everything.
+    /// The log offset below which at least `slaves` slaves have the log; an address counts once, with its highest acknowledgement. None if
+    /// there are fewer. For 0 slaves that is everything.
     pub fn position(&self, slaves: usize) -> Option<LogOffset> {
         let Some(last) = slaves.checked_sub(1) else { return Some(LogOffset(u64::MAX)) };
         self.positions().get(last).copied()

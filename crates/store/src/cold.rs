@@ -62,6 +62,12 @@ impl ColdReads {
         }
     }
 
+    /// Whether a quarter of those that may wait do: one more waits for a second or so.
+    pub fn is_crowded(&self) -> bool {
+        let waiting = self.sender.lock().as_ref().map_or(0, Sender::len);
+        waiting > 0 && waiting >= self.limit / 4
+    }
+
     /// Lets the threads finish what waits, then end.
     pub fn stop(&self) {
         self.sender.lock().take();

@@ -55,6 +55,8 @@ pub struct Read {
     pub count: usize,
     /// Bytes found.
     pub bytes: usize,
+    /// Where the last message that was looked at begins; none if none was.
+    pub at: Option<LogOffset>,
     /// Why nothing was found, where that is [`ReadStatus::Failed`].
     pub failure: Option<Arc<StoreError>>,
 }
@@ -62,7 +64,7 @@ pub struct Read {
 impl Read {
     /// Nothing, and where the queue begins and ends.
     pub fn nothing(status: ReadStatus, next: i64, min: i64, max: i64) -> Read {
-        Read { status, next, min, max, count: 0, bytes: 0, failure: None }
+        Read { status, next, min, max, count: 0, bytes: 0, at: None, failure: None }
     }
 
     /// What was found so far counts more than why it is not more: the next read meets it first.
@@ -518,6 +520,9 @@ impl Reading<'_> {
         }
         self.scanned += 1;
         self.place = Some(at + 1);
+        if unit.is_message() {
+            self.read.at = Some(unit.at);
+        }
         if !is_damaged && (!unit.is_message() || !wanted.wants_unit(unit.tags)) {
             self.go_on_at(span.next());
             return Ok(());

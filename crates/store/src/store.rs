@@ -512,6 +512,11 @@ impl Store {
         self.filters.submit(read)
     }
 
+    /// Whether the device is slow with messages from here on: they are not in memory, and many reads wait for it.
+    pub fn is_slow_at(&self, at: LogOffset) -> bool {
+        self.cold.is_crowded() && at.0 < self.hot_from()
+    }
+
     /// From now on retention asks `floor` how far back messages are still needed.
     pub fn protect(&self, floor: RetentionFloor) {
         *self.shared.retention_floor.write() = Some(floor);

@@ -53,6 +53,7 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
     figures.extend(following.master().map(|master| ("masterAddress", master.to_string())));
     let behind = following.behind_bytes(broker.store.end());
     figures.extend(behind.map(|bytes| ("masterBehindBytes", bytes.to_string())));
+    figures.push(("offsetsForMaster", broker.owed.len().to_string()));
     figures.extend(following.status.failure().map(|why| ("masterFailure", why)));
     figures.extend(following.status.why_blocked().map(|why| ("copyBlocked", why)));
     figures

@@ -64,7 +64,8 @@ fn table(broker: &Broker, earliest: Option<i64>) -> BTreeMap<String, String> {
     put("runtime", span_text(now.since(started)));
     put("brokerVersion", protocol::VERSION.to_string());
     put("brokerVersionDesc", VERSION_NAME.to_owned());
-    put("brokerActive", "true".to_owned());
+    // Whether it delivers what waits.
+    put("brokerActive", broker.standing.is_master().to_string());
     put("startAcceptSendRequestTimeStamp", broker.settings.load().start_accept_send_request_time_stamp.to_string());
 
     let totals = stats.totals();

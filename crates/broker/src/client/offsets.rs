@@ -12,6 +12,7 @@ use crate::broker::Broker;
 use crate::client::eventual::{Eventual, encode_offset};
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::slave::owed;
 use crate::state::offsets::{OffsetClient, Offsets, rows};
 use crate::static_topic;
 use crate::static_topic::NamedQueue;
@@ -89,12 +90,7 @@ impl<'a> CommitOrder<'a> {
         match target {
             Some(target) => target.note_at_once(&broker.offsets, &broker.commits, group),
             None if is_forgotten => broker.offsets.forget_queue(group, name, queue_id),
-            None if broker.standing.is_slave() => {
-                // Its reader may have seen more at the master. If this becomes a master, other messages get those places.
-                let queue = u32::try_from(queue_id).ok().and_then(|id| broker.store.existing_queue(name, id));
-                let end = queue.map_or(0, |queue| queue.max_offset() as i64);
-                broker.offsets.commit_by(&client, group, name, queue_id, offset.min(end));
-            }
+            None if broker.standing.is_slave() => owed::commit(broker, &client, group, name, queue_id, offset),
             None => broker.offsets.commit_by(&client, group, name, queue_id, offset),
         }
         Ok(Eventual::Now(Committed::Noted))

@@ -6,6 +6,7 @@
 mod elsewhere;
 mod outcome;
 mod step;
+mod suggest;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,7 @@ use crate::cold;
 use crate::parked::{CheckedPull, Parked};
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
+use crate::slave::owed;
 use crate::state::clients::is_tag;
 use crate::state::message_filter::{MessageFilter, SQL92, check_property_filter};
 use crate::state::offsets::OffsetClient;
@@ -233,11 +235,10 @@ impl<'a> PullOrder<'a> {
                     commit.note();
                 }
             }
-            (None, Some(offset)) => {
-                // See `CommitOrder::run`.
-                let offset = if broker.standing.is_slave() { offset.min(order.bounds().1) } else { offset };
-                broker.offsets.commit_by(&client, group, topic, queue_id, offset);
+            (None, Some(offset)) if broker.standing.is_slave() => {
+                owed::commit(broker, &client, group, topic, queue_id, offset);
             }
+            (None, Some(offset)) => broker.offsets.commit_by(&client, group, topic, queue_id, offset),
             (None, None) => {}
         }
         if let Some(to) = broker.offsets.tell(&client, group, topic, queue_id, order.offset) {

@@ -1,18 +1,20 @@
 //! What a slave asks its master, by requests that brokers of Apache 4.9 and 5.x answer.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use net::{CallError, Client, Response};
 use protocol::body::{
-    ConsumerOffsets, DataVersion, DelayOffsets, MessageRequestModes, SubscriptionGroupConfig, SubscriptionGroupTable,
-    TimerMetrics, TopicConfig, TopicConfigTable, TopicQueueMappingDetail,
+    ConsumerOffsets, DataVersion, DelayOffsets, MessageRequestModes, SubscriptionGroupTable, TimerMetrics,
+    TopicConfigTable,
 };
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, JsonError};
 use protocol::header::EncodeFields;
-use protocol::request::{FieldError, GetAllGroups, GetAllGroupsReply, GetAllTopicConfig, GetAllTopicConfigReply};
+use protocol::request::{
+    FieldError, GetAllGroups, GetAllGroupsReply, GetAllTopicConfig, GetAllTopicConfigReply, OffsetReply,
+    QueryConsumerOffset, UpdateConsumerOffset,
+};
 use replica::asking::{Apart, AskError};
 use serde::de::DeserializeOwned;
 use store::{TIMER_MARKS_BYTES, TimerMarks};
@@ -59,6 +61,79 @@ pub(crate) enum MasterError {
     Unknown,
 }
 
+/// A table that a master tells in pieces.
+trait InPieces: DeserializeOwned {
+    const REQUEST: i32;
+    /// Entries that a broker keeps.
+    const LEN_MAX: usize;
+    type Request<'a>: EncodeFields + Sync;
+
+    /// Asks for the piece that begins with the entry `from`, of a table of this version.
+    fn request(from: i32, version: Option<&str>) -> Self::Request<'_>;
+    /// How many entries there are in all, if the answer says so.
+    fn total(answer: &Response) -> Result<Option<i32>, FieldError>;
+    fn version(&self) -> DataVersion;
+    fn len(&self) -> usize;
+    fn add(&mut self, piece: Self);
+}
+
+impl InPieces for TopicConfigTable {
+    const REQUEST: i32 = request::GET_ALL_TOPIC_CONFIG;
+    const LEN_MAX: usize = TOPICS_MAX;
+    type Request<'a> = GetAllTopicConfig<'a>;
+
+    fn request(from: i32, data_version: Option<&str>) -> GetAllTopicConfig<'_> {
+        GetAllTopicConfig { topic_seq: Some(from), data_version, max_topic_num: Some(PIECE) }
+    }
+
+    fn total(answer: &Response) -> Result<Option<i32>, FieldError> {
+        Ok(GetAllTopicConfigReply::decode(&answer.fields.as_fields())?.total_topic_num)
+    }
+
+    fn version(&self) -> DataVersion {
+        self.data_version
+    }
+
+    fn len(&self) -> usize {
+        self.topic_config_table.len()
+    }
+
+    /// A piece has the mappings of its own topics only. Their version is that of the first piece: those that change meanwhile are found
+    /// another time.
+    fn add(&mut self, piece: Self) {
+        self.topic_config_table.extend(piece.topic_config_table);
+        let mappings = piece.topic_queue_mapping_detail_map.into_iter().flatten();
+        self.topic_queue_mapping_detail_map.get_or_insert_default().extend(mappings);
+    }
+}
+
+impl InPieces for SubscriptionGroupTable {
+    const REQUEST: i32 = request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG;
+    const LEN_MAX: usize = GROUPS_MAX;
+    type Request<'a> = GetAllGroups<'a>;
+
+    fn request(from: i32, data_version: Option<&str>) -> GetAllGroups<'_> {
+        GetAllGroups { group_seq: Some(from), data_version, max_group_num: Some(PIECE) }
+    }
+
+    fn total(answer: &Response) -> Result<Option<i32>, FieldError> {
+        Ok(GetAllGroupsReply::decode(&answer.fields.as_fields())?.total_group_num)
+    }
+
+    fn version(&self) -> DataVersion {
+        self.data_version
+    }
+
+    fn len(&self) -> usize {
+        self.subscription_group_table.len()
+    }
+
+    fn add(&mut self, piece: Self) {
+        self.subscription_group_table.extend(piece.subscription_group_table);
+        self.forbidden_table.extend(piece.forbidden_table);
+    }
+}
+
 /// A master that is asked.
 pub(super) struct Master<'a> {
     pub(super) client: &'a Client,
@@ -72,93 +147,73 @@ impl Master<'_> {
         known: DataVersion,
         mappings: DataVersion,
     ) -> Result<Option<TopicConfigTable>, MasterError> {
-        let mut all: BTreeMap<String, TopicConfig> = BTreeMap::new();
-        let mut details: BTreeMap<String, TopicQueueMappingDetail> = BTreeMap::new();
-        let mut of_details = None;
-        let (mut begun, mut version) = (0, None);
-        // Each turn but `BEGINNINGS_MAX` of them adds topics, or is the last.
-        loop {
-            let text = version.and_then(|version: DataVersion| serde_json::to_string(&version).ok());
-            let fields = GetAllTopicConfig {
-                topic_seq: Some(i32::try_from(all.len()).unwrap_or(i32::MAX)),
-                data_version: text.as_deref(),
-                max_topic_num: Some(PIECE),
-            };
-            let answer = self.ask(request::GET_ALL_TOPIC_CONFIG, &fields).await?;
-            let total = GetAllTopicConfigReply::decode(&answer.fields.as_fields())?.total_topic_num;
-            let piece: TopicConfigTable = body(request::GET_ALL_TOPIC_CONFIG, &answer)?;
-            if version.is_none() {
-                // That of the first piece: mappings that change meanwhile are found another time.
-                of_details = piece.mapping_data_version;
-                // Brokers of 4.9 have no mappings.
-                if piece.data_version == known && of_details.unwrap_or(mappings) == mappings {
-                    return Ok(None);
-                }
-            }
-            if version.is_some_and(|version| version != piece.data_version) {
-                begun += 1;
-                (all, details, version) = (BTreeMap::new(), BTreeMap::new(), None);
-                if begun == BEGINNINGS_MAX {
-                    return Err(changes_too_often(request::GET_ALL_TOPIC_CONFIG));
-                }
-                continue;
-            }
-            version = Some(piece.data_version);
-            let before = all.len();
-            all.extend(piece.topic_config_table);
-            // A piece has the mappings of its own topics only.
-            details.extend(piece.topic_queue_mapping_detail_map.into_iter().flatten());
-            if is_whole(request::GET_ALL_TOPIC_CONFIG, total, TOPICS_MAX, before, all.len())? {
-                return Ok(Some(TopicConfigTable {
-                    data_version: piece.data_version,
-                    mapping_data_version: of_details,
-                    topic_config_table: all,
-                    topic_queue_mapping_detail_map: Some(details),
-                    topic_queue_mapping_info_map: None,
-                }));
-            }
-        }
+        // Brokers of 4.9 have no mappings.
+        self.whole(|first: &TopicConfigTable| {
+            first.data_version == known && first.mapping_data_version.unwrap_or(mappings) == mappings
+        })
+        .await
     }
 
     /// 201, all pieces; none if the master's version is `known`.
     pub(super) async fn groups(&self, known: DataVersion) -> Result<Option<SubscriptionGroupTable>, MasterError> {
-        let mut all: BTreeMap<String, SubscriptionGroupConfig> = BTreeMap::new();
-        let mut forbidden = BTreeMap::new();
-        let (mut begun, mut version) = (0, None);
-        // As above.
+        self.whole(|first: &SubscriptionGroupTable| first.data_version == known).await
+    }
+
+    /// A table that is told in pieces; none if it `is_known` by the first of them.
+    async fn whole<T: InPieces>(&self, is_known: impl Fn(&T) -> bool) -> Result<Option<T>, MasterError> {
+        let mut all: Option<T> = None;
+        let mut begun = 0;
+        // Each turn but `BEGINNINGS_MAX` of them adds entries, or is the last.
         loop {
-            let text = version.and_then(|version: DataVersion| serde_json::to_string(&version).ok());
-            let fields = GetAllGroups {
-                group_seq: Some(i32::try_from(all.len()).unwrap_or(i32::MAX)),
-                data_version: text.as_deref(),
-                max_group_num: Some(PIECE),
-            };
-            let answer = self.ask(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG, &fields).await?;
-            let total = GetAllGroupsReply::decode(&answer.fields.as_fields())?.total_group_num;
-            let piece: SubscriptionGroupTable = body(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG, &answer)?;
-            if version.is_none() && piece.data_version == known {
-                return Ok(None);
-            }
-            if version.is_some_and(|version| version != piece.data_version) {
-                begun += 1;
-                (all, forbidden, version) = (BTreeMap::new(), BTreeMap::new(), None);
-                if begun == BEGINNINGS_MAX {
-                    return Err(changes_too_often(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG));
+            let before = all.as_ref().map_or(0, T::len);
+            let version = all.as_ref().and_then(|all| serde_json::to_string(&all.version()).ok());
+            let from = i32::try_from(before).unwrap_or(i32::MAX);
+            let answer = self.ask(T::REQUEST, &T::request(from, version.as_deref())).await?;
+            let total = T::total(&answer)?;
+            let piece: T = body(T::REQUEST, &answer)?;
+            let told = match all.take() {
+                None if is_known(&piece) => return Ok(None),
+                None => piece,
+                Some(told) if told.version() != piece.version() => {
+                    begun += 1;
+                    if begun == BEGINNINGS_MAX {
+                        return Err(changes_too_often(T::REQUEST));
+                    }
+                    continue;
                 }
-                continue;
+                Some(mut told) => {
+                    told.add(piece);
+                    told
+                }
+            };
+            if is_whole(T::REQUEST, total, T::LEN_MAX, before, told.len())? {
+                return Ok(Some(told));
             }
-            version = Some(piece.data_version);
-            let before = all.len();
-            all.extend(piece.subscription_group_table);
-            forbidden.extend(piece.forbidden_table);
-            if is_whole(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG, total, GROUPS_MAX, before, all.len())? {
-                return Ok(Some(SubscriptionGroupTable {
-                    data_version: piece.data_version,
-                    forbidden_table: forbidden,
-                    subscription_group_table: all,
-                }));
-            }
+            all = Some(told);
         }
+    }
+
+    /// 14. None if the group has none in the queue.
+    pub(super) async fn committed(&self, group: &str, topic: &str, queue_id: i32) -> Result<Option<i64>, MasterError> {
+        let set_zero_if_not_found = Some(false);
+        let fields = QueryConsumerOffset { consumer_group: group, topic, queue_id, set_zero_if_not_found };
+        match self.ask(request::QUERY_CONSUMER_OFFSET, &fields).await {
+            Ok(answer) => Ok(Some(OffsetReply::decode(&answer.fields.as_fields())?.offset)),
+            Err(MasterError::Refused { code, .. }) if code == ResponseCode::QueryNotFound as i32 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// 15. The master may take a smaller offset than it has.
+    pub(super) async fn commit(
+        &self,
+        group: &str,
+        topic: &str,
+        queue_id: i32,
+        commit_offset: i64,
+    ) -> Result<(), MasterError> {
+        let fields = UpdateConsumerOffset { consumer_group: group, topic, queue_id, commit_offset };
+        self.ask(request::UPDATE_CONSUMER_OFFSET, &fields).await.map(drop)
     }
 
     /// 43.

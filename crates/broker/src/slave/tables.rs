@@ -1,11 +1,10 @@
 //! The tables of the master that are not in its log, as a task.
 //!
-//! Topics and groups are taken whole when the master's version is another one than here. Of offsets an entry is taken when it is another one than
-//! the master said before, so that what consumers commit here while the master is gone stays until the group goes on there. An offset that lies
-//! behind the end of its queue here is taken when the log has come so far. Nothing is taken from a master whose log does not continue the one
-//! here.
+//! Topics and groups are taken whole when the master's version is another one than here. Of offsets each is taken, but none that is lower than
+//! what the master is still to have from here (`owed.rs`). An offset that lies behind the end of its queue here is taken when the log has come so
+//! far. Nothing is taken from a master whose log does not continue the one here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +13,10 @@ use protocol::names;
 
 use super::check::{check_log, check_master};
 use super::master::{Master, MasterError};
+use super::owed::{self, Handed};
 use crate::blocking::beside;
 use crate::broker::Broker;
-use crate::state::offsets::{OffsetTable, split_key};
+use crate::state::offsets::split_key;
 use crate::state::topics::QUEUES_MAX;
 use crate::static_topic::accept;
 use crate::tasks::Stop;
@@ -54,13 +54,11 @@ pub(crate) async fn keep_tables(broker: Arc<Broker>, mut stop: Stop) {
         let round = async {
             let extent = check_log(&broker, &address).await?;
             broker.following.note_master_end(Some(extent.max.0));
-            if due.tables {
-                take_all(&broker, &address, &mut known).await?;
-            }
+            let has_more = due.tables && take_all(&broker, &address, &mut known).await?;
             if due.marks {
                 take_marks(&broker, &address).await?;
             }
-            Ok::<(), MasterError>(())
+            Ok::<bool, MasterError>(has_more)
         };
         let taken = tokio::select! {
             biased;
@@ -68,8 +66,11 @@ pub(crate) async fn keep_tables(broker: Arc<Broker>, mut stop: Stop) {
             taken = round => taken,
         };
         match taken {
-            Ok(()) => {
+            Ok(has_more) => {
                 looks.pause = 0;
+                if has_more {
+                    looks.start_over();
+                }
                 if std::mem::take(&mut has_complained) {
                     tracing::info!(master = &*address, "the master tells its tables again");
                 }
@@ -150,26 +151,41 @@ async fn send_back_readers(broker: &Arc<Broker>) {
 /// What the master said last.
 #[derive(Default)]
 struct Known {
-    offsets: OffsetTable,
+    /// The keys of its offsets.
+    offsets: BTreeSet<String>,
     delays: BTreeMap<i32, i64>,
+    /// It did not take what was to be handed over to it, and that was logged.
+    has_refused: bool,
 }
 
-/// In Apache's order.
-async fn take_all(broker: &Arc<Broker>, address: &str, known: &mut Known) -> Result<(), MasterError> {
+impl Known {
+    fn complain(&mut self, refusal: Option<MasterError>) {
+        let had_refused = std::mem::replace(&mut self.has_refused, refusal.is_some());
+        if let Some(error) = refusal.filter(|_| !had_refused) {
+            tracing::warn!(%error, "the master does not take offsets that were committed here, trying again");
+        }
+    }
+}
+
+/// Whether more offsets are to go to the master than one round hands over.
+async fn take_all(broker: &Arc<Broker>, address: &str, known: &mut Known) -> Result<bool, MasterError> {
     let master = Master { client: &broker.registry.client, address };
     topics(broker, address).await?;
-    let offsets = master.offsets().await?;
-    check_master(broker, address)?;
-    let before = std::mem::take(&mut known.offsets);
-    known.offsets = beside(broker, move |broker| take_offsets(broker, before, offsets)).await;
-    let delays = master.delays().await?;
-    check_master(broker, address)?;
-    take_delays(broker, &mut known.delays, &delays);
+    // Before the offsets, which belong to groups.
     if let Some(groups) = master.groups(broker.groups.version()).await? {
         check_master(broker, address)?;
         let (all, forbidden) = (groups.subscription_group_table, groups.forbidden_table);
         beside(broker, move |broker| broker.groups.replace(all, &forbidden, groups.data_version)).await;
     }
+    let mut offsets = master.offsets().await?;
+    check_master(broker, address)?;
+    let Handed { has_more, refusal } = owed::hand_over(broker, &master, &mut offsets).await?;
+    known.complain(refusal);
+    let before = std::mem::take(&mut known.offsets);
+    known.offsets = beside(broker, move |broker| take_offsets(broker, &before, offsets)).await;
+    let delays = master.delays().await?;
+    check_master(broker, address)?;
+    take_delays(broker, &mut known.delays, &delays);
     // Brokers of 4.9 know neither of these.
     if let Some(modes) = unless_refused(master.modes().await)?
         && broker.pops.modes.table() != modes
@@ -183,7 +199,7 @@ async fn take_all(broker: &Arc<Broker>, address: &str, known: &mut Known) -> Res
         check_master(broker, address)?;
         timers.take_counts(&counts);
     }
-    Ok(())
+    Ok(has_more)
 }
 
 /// What the master does not have, it does not tell.
@@ -271,29 +287,20 @@ fn with_queues_in_bounds(config: TopicConfig) -> TopicConfig {
     TopicConfig { read_queue_nums, write_queue_nums, ..config }
 }
 
-/// Takes over offsets that are others than the master said before, and says which ones were taken.
-fn take_offsets(broker: &Broker, mut before: OffsetTable, told: ConsumerOffsets) -> OffsetTable {
-    let mut taken = OffsetTable::new();
-    for (key, offsets) in told.offset_table {
-        let Some((topic, group)) = split_key(&key) else { continue };
-        let before = before.remove(&key).unwrap_or_default();
-        let known: BTreeMap<i32, i64> = offsets
-            .into_iter()
-            .filter(|(queue_id, offset)| {
-                if before.get(queue_id) == Some(offset) {
-                    return true;
-                }
-                let is_here = is_here(broker, topic, *queue_id, *offset);
-                if is_here {
-                    broker.offsets.commit(group, topic, *queue_id, *offset);
-                }
-                is_here
-            })
-            .collect();
-        taken.insert(key, known);
+/// Takes over offsets, and forgets those that the master told `before` and has forgotten since. Says of which topics and groups there are some.
+fn take_offsets(broker: &Broker, before: &BTreeSet<String>, told: ConsumerOffsets) -> BTreeSet<String> {
+    for (key, offsets) in &told.offset_table {
+        let Some((topic, group)) = split_key(key) else { continue };
+        for (queue_id, offset) in offsets {
+            // More was committed here, which the master is still to have.
+            let is_owed = || broker.owed.of(key, *queue_id).is_some_and(|owed| owed > *offset);
+            if is_here(broker, topic, *queue_id, *offset) && !is_owed() {
+                broker.offsets.commit(group, topic, *queue_id, *offset);
+            }
+        }
     }
-    // What the master has forgotten since.
-    for (topic, group) in before.keys().filter_map(|key| split_key(key)) {
+    let taken: BTreeSet<String> = told.offset_table.into_keys().collect();
+    for (topic, group) in before.difference(&taken).filter_map(|key| split_key(key)) {
         broker.offsets.forget_one(group, topic);
     }
     taken
@@ -305,8 +312,7 @@ fn is_here(broker: &Broker, topic: &str, queue_id: i32, offset: i64) -> bool {
     if broker.topics.get(topic).is_some_and(|topic| topic.is_static()) {
         return true;
     }
-    let queue = u32::try_from(queue_id).ok().and_then(|id| broker.store.existing_queue(topic, id));
-    u64::try_from(offset).is_ok_and(|offset| offset <= queue.map_or(0, |queue| queue.max_offset()))
+    (0..=owed::end(broker, topic, queue_id)).contains(&offset)
 }
 
 fn take_delays(broker: &Broker, known: &mut BTreeMap<i32, i64>, told: &DelayOffsets) {

@@ -16,6 +16,7 @@ pub(crate) mod message_filter;
 pub(crate) mod needs;
 pub(crate) mod offsets;
 pub(crate) mod order_locks;
+pub(crate) mod owed;
 pub(crate) mod placement;
 pub(crate) mod registry;
 pub(crate) mod repeats;

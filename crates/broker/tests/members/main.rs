@@ -13,6 +13,7 @@ mod masters;
 mod relaying;
 mod replicas;
 mod replying;
+mod slave_reads;
 mod slaves;
 mod static_topics;
 

@@ -19,7 +19,6 @@ use protocol::fastjson;
 use protocol::request::{CreateTopic, GetTopicConfig, PullMessage, RegisterBrokerReply};
 use protocol::sys_flag::pull as bits;
 use replica::feed::{Allowed, FeedPort, PortOptions};
-use replica::lag::Slaves;
 use tempfile::TempDir;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -31,8 +30,8 @@ use crate::{
 };
 
 /// The port at which a broker gives its log: the one behind its own, as if nobody had set another one.
-struct Log {
-    address: SocketAddr,
+pub(crate) struct Log {
+    pub(crate) address: SocketAddr,
     stop: oneshot::Sender<()>,
     ending: JoinHandle<()>,
 }
@@ -44,9 +43,9 @@ impl Log {
         Log::at((Ipv4Addr::LOCALHOST, port).into(), master)
     }
 
-    fn at(address: SocketAddr, master: &Running) -> Option<Log> {
+    pub(crate) fn at(address: SocketAddr, master: &Running) -> Option<Log> {
         let options = PortOptions::new(Allowed::new(|_| true));
-        let slaves = Arc::new(Slaves::default());
+        let slaves = Arc::clone(master.broker.slaves());
         let port = FeedPort::bind(address, master.shared_store(), Clock::real(), options, slaves).ok()?;
         let address = port.local_addr();
         let (stop, stopped) = oneshot::channel();
@@ -56,16 +55,20 @@ impl Log {
         Some(Log { address, stop, ending })
     }
 
-    async fn close(self) {
+    pub(crate) async fn close(self) {
         let _ = self.stop.send(());
         self.ending.await.unwrap();
     }
 }
 
 async fn master() -> (Running, Log) {
+    master_with(&[]).await
+}
+
+pub(crate) async fn master_with(more: &'static [(&'static str, &'static str)]) -> (Running, Log) {
     // Ends when the port behind the chosen one is nobody's.
     loop {
-        let master = start(Setup::default()).await;
+        let master = start(Setup { more, ..Setup::default() }).await;
         if let Some(log) = Log::of(&master) {
             return (master, log);
         }
@@ -73,8 +76,13 @@ async fn master() -> (Running, Log) {
     }
 }
 
-async fn slave_on(log: &Log, dir: Arc<TempDir>) -> Running {
-    let address: &'static str = log.address.to_string().leak();
+pub(crate) async fn slave_on(log: &Log, dir: Arc<TempDir>) -> Running {
+    slave_at(log.address, dir).await
+}
+
+/// A slave of the master that gives its log there, or will.
+pub(crate) async fn slave_at(log: SocketAddr, dir: Arc<TempDir>) -> Running {
+    let address: &'static str = log.to_string().leak();
     let more =
         vec![("brokerRole", "SLAVE"), ("brokerId", "1"), ("slaveReadEnable", "true"), ("haMasterAddress", address)];
     start_on(Setup { more: more.leak(), ..Setup::default() }, dir).await
@@ -82,8 +90,8 @@ async fn slave_on(log: &Log, dir: Arc<TempDir>) -> Running {
 
 /// A name server that says where the master is: its main port, and where it gives its log.
 #[derive(Default)]
-struct Places {
-    master: Mutex<Option<(String, String)>>,
+pub(crate) struct Places {
+    pub(crate) master: Mutex<Option<(String, String)>>,
     /// How many topics each registration told.
     told: Mutex<Vec<usize>>,
 }
@@ -131,7 +139,7 @@ impl Service for Places {
 }
 
 /// A slave that hears of its master from a name server, to which it says everything once a minute.
-async fn slave_by(names: &Arc<Places>) -> Running {
+pub(crate) async fn slave_by(names: &Arc<Places>) -> Running {
     let more: &[_] = &[
         ("brokerRole", "SLAVE"),
         ("brokerId", "1"),
@@ -144,13 +152,17 @@ async fn slave_by(names: &Arc<Places>) -> Running {
 }
 
 /// Stands before a master's main port: it passes requests on, and may answer something else, or later.
-struct Front {
+pub(crate) struct Front {
     master: String,
     client: Client,
     /// Says that the log has nothing.
     is_empty: AtomicBool,
     /// Questions about the log (28).
     asked: AtomicUsize,
+    /// Takes no commit (15).
+    pub(crate) refuses_commits: AtomicBool,
+    /// How many it has not taken.
+    pub(crate) refused: AtomicUsize,
     /// Keeps answers with topics (21) while it is true.
     holds: watch::Sender<bool>,
     /// How many it has kept.
@@ -158,12 +170,14 @@ struct Front {
 }
 
 impl Front {
-    fn of(master: &Running) -> (Arc<Front>, String) {
+    pub(crate) fn of(master: &Running) -> (Arc<Front>, String) {
         let front = Arc::new(Front {
             master: master.address.clone(),
             client: Client::new(ClientOptions::default()),
             is_empty: AtomicBool::new(false),
             asked: AtomicUsize::new(0),
+            refuses_commits: AtomicBool::new(false),
+            refused: AtomicUsize::new(0),
             holds: watch::Sender::new(false),
             held: AtomicUsize::new(0),
         });
@@ -184,6 +198,11 @@ impl Service for Front {
     async fn serve(&self, _: &mut (), burst: &mut Burst<'_>, out: &mut Outgoing) {
         while let Some(asked) = burst.next() {
             let (code, sent) = (asked.header.code, Bytes::copy_from_slice(asked.body));
+            if code == request::UPDATE_CONSUMER_OFFSET && self.refuses_commits.load(Ordering::Relaxed) {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                out.reply(asked.reply_to(), ResponseCode::NoPermission, Some("not you"), &(), &[]);
+                continue;
+            }
             let mut answer = self.client.call(&self.master, code, &asked.header.fields, sent, DEADLINE).await.unwrap();
             if code == request::GET_BROKER_RUNTIME_INFO {
                 self.asked.fetch_add(1, Ordering::Relaxed);

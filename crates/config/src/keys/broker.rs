@@ -78,7 +78,7 @@ table! {
     used                     "regionId"                               TEXT         = "DefaultRegion" "MSG_REGION value";
     live                     "registerBrokerTimeoutMills"             SPAN         = "24000"  "namesrv register timeout";
     off(REPLICAS)            "sendHeartbeatTimeoutMillis"             INT          = "1000"   "namesrv heartbeat timeout";
-    live                     "slaveReadEnable"                        BOOL         = "false"  "a slave answers pulls";
+    live                     "slaveReadEnable"                        BOOL         = "false"  "a slave answers pulls; a master sends readers of old messages to a slave";
     not_needed(COLD_READS)   "disableConsumeIfConsumerReadSlowly"     BOOL         = "false"  "block groups far behind";
     not_needed(COLD_READS)   "consumerFallbehindThreshold"            LONG         = "17179869184" "bytes behind for the above";
     not_needed(FAST_FAILURE) "brokerFastFailureEnable"                BOOL         = "true"   "expire queued requests early";

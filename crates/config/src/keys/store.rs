@@ -107,7 +107,7 @@ table! {
     live                     "maxTransferCountOnMessageInMemory"        COUNT      = "1024"   "pull count, hot";
     live                     "maxTransferBytesOnMessageInDisk"          BYTES      = "65536"  "pull bytes, cold";
     live                     "maxTransferCountOnMessageInDisk"          COUNT      = "1024"     "pull count, cold";
-    not_needed(MAPPING)      "accessMessageInMemoryMaxRatio"            INT        = "40"     "% of RAM considered hot";
+    live                     "accessMessageInMemoryMaxRatio"            PERCENT    = "40"     "percent of memoryLimit: a reader that is farther behind the end of the log is sent to a slave, or kept by it (slaveReadEnable)";
     used                     "messageIndexEnable"                       BOOL       = "true"   "build key index";
     used                     "maxHashSlotNum"                           COUNT      = "5000000" "index slots";
     used                     "maxIndexNum"                              COUNT      = "20000000" "index entries";

@@ -35,7 +35,7 @@ pub(super) enum Told {
     Begun { at: LogOffset },
     /// The slave has what lies below.
     Acknowledged { to: LogOffset },
-    /// A frame goes out, with so many bytes of the log; the next one begins at `next`.
+    /// A frame goes out, with `bytes` bytes of the log; the next one begins at `next`.
     Sending { next: LogOffset, bytes: usize },
 }
 

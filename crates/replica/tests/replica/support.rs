@@ -268,7 +268,7 @@ impl Slave {
     }
 }
 
-/// What a relay does to the bytes of a connection from the master: it ends after so many, or one is changed.
+/// What a relay does to the bytes of a connection from the master: it ends after a number of them, or one is changed.
 #[derive(Clone, Copy, Default)]
 pub struct Harm {
     pub cut_after: Option<usize>,

@@ -156,6 +156,35 @@ fn far_bytes_come_in_the_portions_for_the_disk() {
 }
 
 #[test]
+fn a_read_says_where_its_last_message_lies_and_whether_the_device_is_slow_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let crowd = store::StoreOptions { hot_bytes: 4096, cold_read_threads: 1, cold_reads_max: 4, ..options(dir.path()) };
+    let (store, _) = try_open(crowd).unwrap();
+    for _ in 0..20 {
+        append(&store, TOPIC, 0, &[1; 1000]);
+    }
+    let last = |from, count| read(&store, TOPIC, 0, from, &limits(count)).0.at;
+    assert_eq!(last(0, 3), Some(LogOffset(2 * record_bytes(1000))));
+    assert_eq!(last(20, 3), None);
+
+    assert!(!store.is_slow_at(LogOffset(0)), "nobody waits");
+    let (let_go, waits) = std::sync::mpsc::channel::<()>();
+    let (begins, begun) = std::sync::mpsc::channel();
+    store
+        .cold_read(Box::new(move || {
+            begins.send(()).unwrap();
+            let _ = waits.recv();
+        }))
+        .unwrap();
+    begun.recv().unwrap();
+    assert!(!store.is_slow_at(LogOffset(0)), "one is read, and none waits");
+    store.cold_read(Box::new(|| ())).unwrap();
+    assert!(store.is_slow_at(LogOffset(0)));
+    assert!(!store.is_slow_at(store.end()), "in memory");
+    drop(let_go);
+}
+
+#[test]
 fn a_wanted_message_whose_file_is_gone_is_being_removed() {
     let dir = tempfile::tempdir().unwrap();
     let (store, _) = open(dir.path());

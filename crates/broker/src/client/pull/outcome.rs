@@ -4,14 +4,13 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use net::{Outgoing, ReplyTo, SharedSlice};
-use protocol::body::MASTER_ID;
 use protocol::code::ResponseCode;
 use protocol::request::PullReply;
 use store::{LogSlice, Read, ReadStatus};
 
+use super::suggest;
 use crate::broker::Broker;
 use crate::parked::CheckedPull;
-use crate::state::following::Following;
 use crate::static_topic;
 use crate::static_topic::pull::Told;
 
@@ -132,12 +131,11 @@ impl PullOutcome {
 
 fn fields(broker: &Broker, order: &CheckedPull, found: &Read, code: ResponseCode) -> (ResponseCode, PullReply) {
     let (code, next_begin_offset) = match broker.standing.is_slave() {
-        true => of_slave(&broker.following, order, found, code),
+        true => of_slave(broker, order, found, code),
         false => (code, found.next),
     };
     let fields = PullReply {
-        // No slave takes readers off the master, and a slave has those that the master cannot serve.
-        suggest_which_broker_id: MASTER_ID,
+        suggest_which_broker_id: suggest::broker_id(broker, order, found),
         next_begin_offset,
         min_offset: found.min,
         max_offset: found.max,
@@ -161,8 +159,8 @@ fn fields(broker: &Broker, order: &CheckedPull, found: &Read, code: ResponseCode
 
 /// What a slave says where a master would say that nothing is there, or somewhere else: the master may have it. So the client tries again, there if
 /// it can; nobody is led away from an offset that only the copy does not have.
-fn of_slave(following: &Following, order: &CheckedPull, found: &Read, code: ResponseCode) -> (ResponseCode, i64) {
-    if code == ResponseCode::Success || !(is_ahead(order, found) || following.is_connected()) {
+fn of_slave(broker: &Broker, order: &CheckedPull, found: &Read, code: ResponseCode) -> (ResponseCode, i64) {
+    if code == ResponseCode::Success || !is_ahead(order, found) && suggest::keeps_readers(broker, found) {
         return (code, found.next);
     }
     let next = if code == ResponseCode::PullOffsetMoved { order.offset } else { found.next };

@@ -9,6 +9,7 @@ use protocol::code::ResponseCode;
 use store::{Copies, LogSlice, Read, ReadLimits, ReadStatus, Store};
 
 use super::outcome::{PullOutcome, PullStatus, is_ahead};
+use super::suggest;
 use crate::broker::Broker;
 use crate::caller::Caller;
 use crate::cold;
@@ -158,7 +159,7 @@ fn conclude(
     };
     // A reader that is sent back to the master does not wait here; one that is ahead of a copy waits for the master.
     let is_at_end = match broker.standing.is_slave() {
-        true if broker.following.is_connected() => false,
+        true if !suggest::keeps_readers(broker, found) => false,
         true => is_at_end || is_ahead(&order, found),
         false => is_at_end,
     };

@@ -42,7 +42,11 @@ final class MqAdmin {
     /** In a process of its own: runs all commands and writes down what they printed. */
     public static void main(String[] arguments) throws Exception {
         var tool = new MqAdmin(Integer.parseInt(arguments[0]), Integer.parseInt(arguments[1]), Path.of(arguments[2]));
-        MqAdminCommands.all(tool);
+        if (arguments.length > 3) {
+            MqAdminCommands.ofSlave(tool);
+        } else {
+            MqAdminCommands.all(tool);
+        }
         var lines = new ArrayList<String>();
         tool.printed.forEach((command, answer) -> {
             lines.add(COMMAND + command);
@@ -54,11 +58,21 @@ final class MqAdmin {
 
     /** Starts the process; the result says what each command printed. */
     static Process start(Server server) throws IOException {
+        return start(server, List.of());
+    }
+
+    /** The same with what operators ask about a slave. */
+    static Process ofSlave(Server slave) throws IOException {
+        return start(slave, List.of("slave"));
+    }
+
+    private static Process start(Server server, List<String> which) throws IOException {
         var java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
-        return new ProcessBuilder(java, "-Xmx300m", "-XX:TieredStopAtLevel=1", "-Duser.home=" + server.root, "-Drocketmq.client.logUseSlf4j=false",
+        var line = new ArrayList<>(List.of(java, "-Xmx300m", "-XX:TieredStopAtLevel=1", "-Duser.home=" + server.root, "-Drocketmq.client.logUseSlf4j=false",
             "-cp", System.getProperty("surefire.test.class.path", System.getProperty("java.class.path")), MqAdmin.class.getName(),
-            String.valueOf(server.namesrvPort), String.valueOf(server.brokerPort), server.root.toString())
-            .redirectErrorStream(true).redirectOutput(server.root.resolve("mqadmin.out").toFile()).start();
+            String.valueOf(server.registersAt), String.valueOf(server.brokerPort), server.root.toString()));
+        line.addAll(which);
+        return new ProcessBuilder(line).redirectErrorStream(true).redirectOutput(server.root.resolve("mqadmin.out").toFile()).start();
     }
 
     static Map<String, List<String>> printed(Process process, Server server) throws Exception {

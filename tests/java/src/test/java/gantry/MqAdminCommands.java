@@ -16,6 +16,15 @@ final class MqAdminCommands {
     /** Read files of their own machine; no broker is asked. */
     static final Set<String> LOCAL = Set.of("exportMetadataInRocksDB", "rocksDBConfigToJson", "dumpCompactionLog");
 
+    /** What operators ask about a slave, {@code BROKER}, and the set that it is in. */
+    static void ofSlave(MqAdmin tool) {
+        for (String command : List.of("clusterList", "clusterList -m", "topicRoute -t orders", "topicClusterList -t orders", "topicStatus -t orders",
+            "consumerProgress", "consumerProgress -g readers", "brokerStatus -b BROKER", "brokerStatus -c DefaultCluster", "getBrokerConfig -b BROKER",
+            "getBrokerConfig -c DefaultCluster", "haStatus -b BROKER", "haStatus -c DefaultCluster", "updateTopic -b BROKER -t never")) {
+            tool.run(command);
+        }
+    }
+
     static void all(MqAdmin tool) throws Exception {
         // Topics.
         tool.run("updateTopic -b BROKER -t orders -r 4 -w 4");

@@ -1,0 +1,51 @@
+//! From which broker of its set a group reads next (`suggestWhichBrokerId`).
+//!
+//! With `slaveReadEnable` a master sends a reader of old messages to a slave (`whichBrokerWhenConsumeSlowly` of the group), as Apache's does: one
+//! that is behind by more than `accessMessageInMemoryMaxRatio` percent of the memory; and one whose messages come from a device for which many
+//! reads wait. Apache's master names a slave whether there is one or not. Ours names one while a slave is connected that has what the reader
+//! has read.
+//!
+//! A slave keeps such a reader, as Apache's does, and every reader while its master is away. It sends others back to the master.
+
+use protocol::body::MASTER_ID;
+use store::Read;
+
+use crate::broker::Broker;
+use crate::parked::CheckedPull;
+
+/// The broker that is named in the answer to a pull.
+pub(super) fn broker_id(broker: &Broker, order: &CheckedPull, found: &Read) -> i64 {
+    if broker.standing.is_slave() {
+        return if keeps_readers(broker, found) { broker.standing.broker_id } else { MASTER_ID };
+    }
+    if !broker.settings.load().slave_read_enable {
+        return MASTER_ID;
+    }
+    let group = order.group.config.load();
+    let is_better_off_elsewhere = is_far(broker, found) || found.at.is_some_and(|at| broker.store.is_slow_at(at));
+    let wanted = if is_better_off_elsewhere { group.which_broker_when_consume_slowly } else { group.broker_id };
+    if wanted == MASTER_ID || has_slave(broker, found) { wanted } else { MASTER_ID }
+}
+
+/// Whether this slave serves a reader that has found this, and does not send it to the master.
+pub(super) fn keeps_readers(broker: &Broker, found: &Read) -> bool {
+    !broker.following.is_connected() || is_far(broker, found)
+}
+
+/// Whether the last message that was looked at lies farther from the end of the log than messages that count as in memory.
+fn is_far(broker: &Broker, found: &Read) -> bool {
+    found.at.is_some_and(|at| broker.store.end().0.saturating_sub(at.0) > memory_share(broker))
+}
+
+/// What counts as in memory, in bytes from the end of the log.
+fn memory_share(broker: &Broker) -> u64 {
+    let options = broker.store.options();
+    // Without a governor the kernel keeps the pages; half of the memory limit is what messages in memory have with one.
+    let limit = options.governor.as_ref().map_or(options.hot_bytes.saturating_mul(2), |governor| governor.limit);
+    limit / 100 * broker.store_settings.load().access_message_in_memory_max_ratio
+}
+
+/// Whether a slave is there that has come further than the reader.
+fn has_slave(broker: &Broker, found: &Read) -> bool {
+    broker.slaves.position(1).is_some_and(|has| found.at.is_none_or(|at| has > at))
+}

@@ -1,0 +1,119 @@
+//! Offsets that clients have committed here, on their way to the master.
+//!
+//! Clients commit at a slave while their route names no master. When the master is there again, it gets those that are higher than its own, before
+//! the slave takes offsets over from it. The table of the master (43) shows which these are. The master is asked for each of them once more (14)
+//! right before it gets it (15): a client that is back there may have committed more since. None goes to a group or topic that the master does not
+//! have, and none lies behind the end of its queue, since the log here is a part of the master's.
+//!
+//! Apache's slave keeps such offsets to itself, and takes the master's lower ones over them.
+
+use protocol::body::ConsumerOffsets;
+use protocol::code::ResponseCode;
+
+use super::check::check_master;
+use super::master::{Master, MasterError};
+use crate::broker::Broker;
+use crate::state::offsets::{OffsetClient, split_key};
+
+/// Offsets that go to the master before its other tables are asked for.
+const ROUND_MAX: usize = 256;
+
+/// Notes that a group has come this far, as a client says it to a slave.
+pub(crate) fn commit(broker: &Broker, client: &OffsetClient<'_>, group: &str, topic: &str, queue_id: i32, offset: i64) {
+    // The client may have seen more at the master. If this becomes a master, other messages get those places.
+    let offset = offset.min(end(broker, topic, queue_id));
+    let committed = || broker.offsets.committed(group, topic, queue_id);
+    let before = committed();
+    broker.offsets.commit_by(client, group, topic, queue_id, offset);
+    // Clients repeat their commits. A master that is away may come back with less than it had.
+    let is_news = before != Some(offset) || !broker.following.is_connected();
+    if is_news && committed() == Some(offset) && is_kept_by_queue(broker, topic) {
+        broker.owed.note(group, topic, queue_id, offset);
+    }
+}
+
+/// Whether the topic is there, and not static: offsets of a static topic are those of logical queues, which may lie on other brokers.
+fn is_kept_by_queue(broker: &Broker, topic: &str) -> bool {
+    broker.topics.get(topic).is_some_and(|topic| !topic.is_static())
+}
+
+/// Where a queue ends here. One that is not there is empty.
+pub(super) fn end(broker: &Broker, topic: &str, queue_id: i32) -> i64 {
+    let queue = u32::try_from(queue_id).ok().and_then(|id| broker.store.existing_queue(topic, id));
+    queue.map_or(0, |queue| i64::try_from(queue.max_offset()).unwrap_or(i64::MAX))
+}
+
+/// How a round has ended.
+#[derive(Debug, Default)]
+pub(super) struct Handed {
+    /// There are more than one round hands over.
+    pub(super) has_more: bool,
+    /// Why the master does not take them, if it does not.
+    pub(super) refusal: Option<MasterError>,
+}
+
+/// Hands over what the master is to have, and notes it in `told`, its own table. An error if the master does not answer.
+pub(super) async fn hand_over(
+    broker: &Broker,
+    master: &Master<'_>,
+    told: &mut ConsumerOffsets,
+) -> Result<Handed, MasterError> {
+    let mut asked = 0;
+    for (key, queues) in broker.owed.list() {
+        let settle = |queue_id: i32, offset: i64| broker.owed.settle(&key, queue_id, offset);
+        let Some((topic, group)) = split_key(&key).filter(|(topic, _)| is_kept_by_queue(broker, topic)) else {
+            queues.into_iter().for_each(|(queue_id, offset)| settle(queue_id, offset));
+            continue;
+        };
+        // The master makes the group when its consumers come back, and gets the offsets then.
+        if broker.groups.get(group).is_none() {
+            continue;
+        }
+        let known = told.offset_table.entry(key.clone()).or_default();
+        for (queue_id, offset) in queues {
+            let is_less = offset <= known.get(&queue_id).copied().unwrap_or(-1);
+            // Another topic of this name has begun.
+            if is_less || offset > end(broker, topic, queue_id) {
+                settle(queue_id, offset);
+                continue;
+            }
+            if asked == ROUND_MAX {
+                return Ok(Handed { has_more: true, refusal: None });
+            }
+            asked += 1;
+            match give(broker, master, (group, topic, queue_id), offset).await {
+                Ok(has) => {
+                    known.insert(queue_id, has);
+                    settle(queue_id, offset);
+                }
+                // The master has lost the group or the topic since it told its tables. The next round knows.
+                Err(MasterError::Refused { code, .. }) if is_missing(code) => {}
+                Err(refusal @ MasterError::Refused { .. }) => {
+                    return Ok(Handed { has_more: false, refusal: Some(refusal) });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(Handed::default())
+}
+
+/// Gives the master one offset, unless it has a higher one by now. Says what it has then.
+async fn give(
+    broker: &Broker,
+    master: &Master<'_>,
+    (group, topic, queue_id): (&str, &str, i32),
+    offset: i64,
+) -> Result<i64, MasterError> {
+    let has = master.committed(group, topic, queue_id).await?;
+    check_master(broker, master.address)?;
+    if let Some(has) = has.filter(|has| *has >= offset) {
+        return Ok(has);
+    }
+    master.commit(group, topic, queue_id, offset).await?;
+    Ok(offset)
+}
+
+fn is_missing(code: i32) -> bool {
+    code == ResponseCode::SubscriptionGroupNotExist as i32 || code == ResponseCode::TopicNotExist as i32
+}

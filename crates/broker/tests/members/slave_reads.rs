@@ -1,0 +1,213 @@
+//! Readers between a master and its slave: where each sends them, and how far they have come.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use protocol::body::SubscriptionGroupConfig;
+use protocol::code::request;
+use protocol::request::{OffsetReply, PullMessage, QueryConsumerOffset, UpdateConsumerOffset};
+
+use crate::slaves::{Front, Log, Places, figure, master_with, slave_at, slave_by, slave_on, until, until_equal};
+use crate::support::{self, from};
+use crate::{Running, commit, committed, json, make_group, make_topic, make_topic_with};
+
+/// A master that counts each message as old.
+const AT_ONCE: &[(&str, &str)] = &[("slaveReadEnable", "true"), ("accessMessageInMemoryMaxRatio", "0")];
+
+/// The code of a pull's answer, and the broker that it names.
+async fn asked(running: &Running, pull: PullMessage<'static>) -> (i32, String) {
+    let answer = running.call(request::PULL_MESSAGE, &pull, "").await;
+    (answer.code, answer.fields.get("suggestWhichBrokerId").unwrap_or("none").to_owned())
+}
+
+async fn set(running: &Running, line: &'static str) {
+    assert_eq!(running.call(request::UPDATE_BROKER_CONFIG, &(), line).await.code, 0, "{line}");
+}
+
+async fn until_away(slave: &Running) {
+    until("the slave has noticed", || async { figure(slave, "masterConnected").await.as_deref() == Some("false") })
+        .await;
+}
+
+async fn until_in_sync(master: &Running, slave: &Running) {
+    until_equal(master, slave).await;
+    let has_all = || master.broker.slaves().position(1) == Some(master.store().end());
+    support::until("the master knows that the slave has its log", has_all).await;
+}
+
+fn found(broker: &str) -> (i32, String) {
+    (0, broker.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_sends_readers_of_old_messages_to_a_slave_that_is_there() {
+    let (master, log) = master_with(AT_ONCE).await;
+    make_topic(&master, "T").await;
+    for number in 0..3 {
+        master.put("T", 0, "", &number.to_string()).await;
+    }
+    assert_eq!(asked(&master, from("T", 0, 0)).await, found("0"), "there is no slave");
+    let slave = slave_on(&log, Arc::new(tempfile::tempdir().unwrap())).await;
+    until_in_sync(&master, &slave).await;
+    assert_eq!(asked(&master, from("T", 0, 0)).await, found("1"));
+    assert_eq!(asked(&master, from("T", 0, 3)).await, (19, "0".to_owned()), "nobody is behind at the end");
+
+    let group = |broker_id, which_broker_when_consume_slowly| SubscriptionGroupConfig {
+        group_name: "CG".to_owned(),
+        broker_id,
+        which_broker_when_consume_slowly,
+        ..SubscriptionGroupConfig::default()
+    };
+    let regroup = async |broker_id, slowly| {
+        let body = json(&group(broker_id, slowly));
+        assert_eq!(master.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), body).await.code, 0);
+    };
+    regroup(0, 2).await;
+    assert_eq!(asked(&master, from("T", 0, 0)).await, found("2"));
+    set(&master, "accessMessageInMemoryMaxRatio=40").await;
+    assert_eq!(asked(&master, from("T", 0, 0)).await, found("0"));
+    regroup(1, 2).await;
+    assert_eq!(asked(&master, from("T", 0, 0)).await, found("1"), "the group likes to read there");
+    set(&master, "slaveReadEnable=false").await;
+    assert_eq!(asked(&master, from("T", 0, 0)).await, found("0"));
+    set(&master, "slaveReadEnable=true\naccessMessageInMemoryMaxRatio=0").await;
+    assert_eq!(asked(&master, from("T", 0, 0)).await, found("2"));
+    let config = master.call(request::GET_BROKER_CONFIG, &(), "").await.body;
+    let has = |line: &str| std::str::from_utf8(&config).unwrap().lines().any(|one| one == line);
+    assert!(has("slaveReadEnable=true") && has("accessMessageInMemoryMaxRatio=0"));
+
+    slave.stop().await;
+    support::until("the slave is gone", || master.broker.slaves().list().is_empty()).await;
+    assert_eq!(asked(&master, from("T", 0, 0)).await, found("0"));
+    log.close().await;
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slave_keeps_readers_of_old_messages_and_all_while_its_master_is_away() {
+    let (master, log) = master_with(AT_ONCE).await;
+    make_topic(&master, "T").await;
+    for number in 0..3 {
+        master.put("T", 0, "", &number.to_string()).await;
+    }
+    let slave = slave_on(&log, Arc::new(tempfile::tempdir().unwrap())).await;
+    until_in_sync(&master, &slave).await;
+    assert_eq!(asked(&slave, from("T", 0, 0)).await, found("0"), "near the end it goes back");
+    set(&slave, "accessMessageInMemoryMaxRatio=0").await;
+    assert_eq!(asked(&slave, from("T", 0, 0)).await, found("1"));
+    assert_eq!(asked(&slave, from("T", 0, 3)).await, (20, "0".to_owned()), "what comes, the master has first");
+
+    let address = log.address;
+    log.close().await;
+    until_away(&slave).await;
+    set(&slave, "accessMessageInMemoryMaxRatio=40").await;
+    assert_eq!(asked(&slave, from("T", 0, 0)).await, found("1"));
+    assert_eq!(asked(&slave, from("T", 0, 3)).await, (19, "1".to_owned()));
+    let log = Log::at(address, &master).unwrap();
+    until("the slave follows", || async { asked(&slave, from("T", 0, 0)).await == found("0") }).await;
+    slave.stop().await;
+    log.close().await;
+    master.stop().await;
+}
+
+async fn commit_of(running: &Running, group: &str, queue_id: i32, commit_offset: i64) -> i32 {
+    let fields = UpdateConsumerOffset { consumer_group: group, topic: "T", queue_id, commit_offset };
+    running.call(request::UPDATE_CONSUMER_OFFSET, &fields, "").await.code
+}
+
+async fn committed_by(running: &Running, group: &str, queue_id: i32) -> Option<i64> {
+    let fields =
+        QueryConsumerOffset { consumer_group: group, topic: "T", queue_id, set_zero_if_not_found: Some(false) };
+    let answer = running.call(request::QUERY_CONSUMER_OFFSET, &fields, "").await;
+    (answer.code == 0).then(|| OffsetReply::decode(&answer.fields.as_fields()).unwrap().offset)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn offsets_that_were_committed_at_a_slave_come_to_its_master_and_none_goes_back() {
+    let (master, log) = master_with(&[]).await;
+    make_topic(&master, "T").await;
+    make_group(&master, "G", 1).await;
+    for number in 0..40 {
+        master.put("T", number % 4, "", &number.to_string()).await;
+    }
+    for (queue_id, offset) in [(0, 3), (2, 6), (3, 2)] {
+        assert_eq!(commit(&master, queue_id, offset).await.0, 0);
+    }
+    let slave = slave_on(&log, Arc::new(tempfile::tempdir().unwrap())).await;
+    until_equal(&master, &slave).await;
+    until("offsets have come over", || async { committed(&slave, 3).await == Ok(2) }).await;
+
+    let address = log.address;
+    log.close().await;
+    until_away(&slave).await;
+    // Higher, of a queue where the master has none, lower, behind the end, and less than the master has by the time that it is there again.
+    for (queue_id, offset) in [(0, 5), (1, 4), (2, 1), (3, 3)] {
+        assert_eq!(commit(&slave, queue_id, offset).await.0, 0);
+    }
+    assert_eq!(commit(&master, 3, 7).await.0, 0);
+    // A group that only the slave knows.
+    assert_eq!(asked(&slave, from("T", 0, 0)).await.0, 0);
+    assert_eq!(commit_of(&slave, "CG", 0, 99).await, 0);
+    assert_eq!(figure(&slave, "offsetsForMaster").await.as_deref(), Some("5"));
+    // The slave is killed meanwhile.
+    let image = slave.image();
+    slave.stop().await;
+    let slave = slave_at(address, image).await;
+    assert_eq!(figure(&slave, "offsetsForMaster").await.as_deref(), Some("5"));
+
+    let log = Log::at(address, &master).unwrap();
+    until("offsets have come to the master", || async {
+        (committed(&master, 0).await, committed(&master, 1).await) == (Ok(5), Ok(4))
+    })
+    .await;
+    until("they are settled", || async { figure(&slave, "offsetsForMaster").await.as_deref() == Some("1") }).await;
+    for running in [&master, &slave] {
+        until("both have the same", || async {
+            let mut all = Vec::new();
+            for queue_id in 0..4 {
+                all.push(committed(running, queue_id).await.unwrap());
+            }
+            all == [5, 4, 6, 7]
+        })
+        .await;
+    }
+    assert_eq!(committed_by(&master, "CG", 0).await, None, "the master does not have the group");
+    make_group(&master, "CG", 1).await;
+    until("its offset comes, up to the end of the queue", || async {
+        committed_by(&master, "CG", 0).await == Some(10)
+    })
+    .await;
+    until("nothing is left", || async { figure(&slave, "offsetsForMaster").await.as_deref() == Some("0") }).await;
+    slave.stop().await;
+    log.close().await;
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn offsets_that_a_master_does_not_take_are_offered_again_and_stay_until_then() {
+    let (master, log) = master_with(&[]).await;
+    // More queues than one round hands over.
+    make_topic_with(&master, "T", 300).await;
+    make_group(&master, "G", 1).await;
+    master.put("T", 0, "", "one").await;
+    assert_eq!(commit(&master, 0, 0).await.0, 0);
+    let (front, main) = Front::of(&master);
+    let names = Arc::new(Places::default());
+    *names.master.lock() = Some((main, log.address.to_string()));
+    let slave = slave_by(&names).await;
+    until_equal(&master, &slave).await;
+    until("offsets have come over", || async { committed(&slave, 0).await == Ok(0) }).await;
+    front.refuses_commits.store(true, Ordering::Relaxed);
+    assert_eq!(commit(&slave, 0, 1).await.0, 0);
+    for queue_id in 1..300 {
+        assert_eq!(commit(&slave, queue_id, 0).await.0, 0);
+    }
+    support::until("two rounds are over", || front.refused.load(Ordering::Relaxed) >= 2).await;
+    assert_eq!((committed(&master, 0).await, committed(&slave, 0).await), (Ok(0), Ok(1)));
+    front.refuses_commits.store(false, Ordering::Relaxed);
+    until("the master has all", || async { figure(&slave, "offsetsForMaster").await.as_deref() == Some("0") }).await;
+    assert_eq!((committed(&master, 0).await, committed(&master, 299).await), (Ok(1), Ok(0)));
+    slave.stop().await;
+    log.close().await;
+    master.stop().await;
+}
