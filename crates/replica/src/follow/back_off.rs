@@ -28,7 +28,7 @@ impl BackOff {
     }
 
     /// The pause after an attempt.
-    pub fn next(&mut self) -> Duration {
+    pub fn pause(&mut self) -> Duration {
         let pause = FIRST.saturating_mul(1 << self.failures.min(16)).min(LONGEST);
         self.failures = self.failures.saturating_add(1);
         let half = u32::try_from(pause.as_millis() / 2).unwrap_or(u32::MAX);
@@ -45,11 +45,11 @@ mod tests {
         let mut back_off = BackOff::new(Random::seeded(1));
         let mut longest = FIRST;
         for _ in 0..40 {
-            let pause = back_off.next();
+            let pause = back_off.pause();
             assert!(pause <= longest && pause >= longest / 2, "{pause:?} of {longest:?}");
             longest = (longest * 2).min(LONGEST);
         }
         back_off.succeeded();
-        assert!(back_off.next() <= FIRST);
+        assert!(back_off.pause() <= FIRST);
     }
 }

@@ -119,7 +119,7 @@ impl Follower {
                 Err(Failure::OtherMaster) => continue,
                 Err(failure) => missing.weigh(failure, self.clock.elapsed()),
             };
-            let pause = back_off.next();
+            let pause = back_off.pause();
             let why = failure.to_string();
             if told.as_ref() != Some(&why) {
                 let pause_ms = pause.as_millis() as u64;

@@ -219,7 +219,7 @@ impl Following {
             self.refused_at.get_or_insert(around.now);
         }
         self.failure = Some(failure);
-        self.state = State::Pause { until: elapsed + self.back_off.next() };
+        self.state = State::Pause { until: elapsed + self.back_off.pause() };
         None
     }
 
