@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use protocol::code::ResponseCode;
 use protocol::code::request;
@@ -102,9 +102,17 @@ impl Drop for Slave {
 }
 
 async fn connect(running: &Running, ip: &str, report: u64) -> TcpStream {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.bind(SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0)).unwrap();
-    let mut stream = socket.connect(running.log.unwrap()).await.unwrap();
+    let deadline = Instant::now() + DEADLINE;
+    // Until a task of the broker listens at the port, which is bound, nobody gets through.
+    let mut stream = loop {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0)).unwrap();
+        match socket.connect(running.log.unwrap()).await {
+            Ok(stream) => break stream,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    };
     stream.write_all(&report.to_be_bytes()).await.unwrap();
     stream
 }
@@ -160,7 +168,7 @@ async fn a_send_is_acknowledged_when_a_slave_has_it_and_consumers_see_it_before(
     let sent = begin(&running, "Orders", "");
     assert_eq!(parked.await.unwrap().messages.len(), 1, "a consumer that waits is woken");
     until("the slave to get it", || slave.got.load(Ordering::SeqCst) >= running.store().end().0).await;
-    assert!(running.store().flushed().wait_until(running.store().end().0, std::time::Instant::now() + DEADLINE));
+    assert!(running.store().flushed().wait_until(running.store().end().0, Instant::now() + DEADLINE));
     assert!(!sent.is_finished(), "written, flushed and seen, and no slave has said that it has it");
     // It is others that do not wait.
     assert_eq!(code_of(&running, "Orders", &own("NONE")).await, 0);
