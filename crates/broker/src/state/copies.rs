@@ -1,4 +1,4 @@
-//! On how many slaves a message has to be, and how far the log has come there.
+//! How many slaves an acknowledgement waits for, and how far they have the log.
 //!
 //! The settings make a [`Rule`]. With the slaves that are connected it says how many are needed for each stage of [`Stage::COPIED`], and
 //! below which log offset so many have the log: [`Copies::judge`] raises the store's marks to there. It runs when a slave enters,
@@ -236,7 +236,7 @@ impl Copies {
         let now = self.clock.elapsed();
         let (judged, before, health) = {
             let mut state = self.state.lock();
-            // The end first: a stage without a slave has come so far, and a send that waits by a rule that comes later ends behind it.
+            // The end is read first. A stage that needs no slave is raised to it, and a send that begins under a later rule ends behind it.
             let end = self.store.end();
             let judged = Judged::of(state.rule, end, self.slaves.positions());
             for (since, stage) in state.short_since.iter_mut().zip(Stage::COPIED) {
