@@ -14,7 +14,7 @@ use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use protocol::message_id::offset_message_ids;
 use protocol::request::RecallMessageReply;
-use store::{ConsumeQueue, Landed, RecordBatch, Stages};
+use store::{ConsumeQueue, Landed, RecordBatch, Stage, Stages};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::answer::{recall_extra, reply_extra};
@@ -47,7 +47,8 @@ pub(crate) enum ReceiptKind {
     /// A timer message is taken back (370).
     Recall,
     /// What is answered with a code alone: a message that a consumer gave back (36), the end of a
-    /// transaction (37).
+    /// transaction (37), a half message that gets another chance (323). As in Apache it succeeds once
+    /// it is stored here, also if slaves are late or missing: its client would store it once more.
     Plain,
     /// The reply to a request (324): its answer is about the push to whom it is for, whatever
     /// becomes of the record.
@@ -80,6 +81,16 @@ impl Receipt {
     pub(crate) fn plain(reply_to: ReplyTo, records: Range<usize>, stages: Stages) -> Receipt {
         let kind = ReceiptKind::Plain;
         Receipt { reply_to, kind, queue_id: 0, records, text: 0..0, stages, claim: None, part: None }
+    }
+
+    /// Whether it is answered with success where only slaves are late or missing.
+    pub(crate) fn succeeds_without_slaves(&self) -> bool {
+        self.kind == ReceiptKind::Plain
+    }
+
+    /// Whether its answer says what is late with a record that is stored.
+    pub(crate) fn tells_what_is_late(&self) -> bool {
+        !matches!(self.kind, ReceiptKind::Recall | ReceiptKind::Reply)
     }
 }
 
@@ -185,6 +196,13 @@ impl Receipts {
         self.list.push(Receipt { part, ..receipt });
     }
 
+    /// Those that succeed without slaves wait for this stage no longer.
+    pub(crate) fn forgo(&mut self, stage: Stage) {
+        for receipt in self.list.iter_mut().filter(|receipt| receipt.succeeds_without_slaves()) {
+            receipt.stages = receipt.stages.without(stage);
+        }
+    }
+
     /// None of them waits for slaves.
     pub(crate) fn ask_for_no_copies(&mut self) {
         self.stages = self.stages.without_copies();
@@ -235,18 +253,21 @@ impl Receipts {
         open.fold(Stages::NONE, Stages::and)
     }
 
-    /// Answers those of which `is_due` says so, by the stages that they ask for.
+    /// Answers those of which `is_due` says so. Says how many of them heard the answer's code.
     pub(crate) fn reply_to(
         &self,
-        is_due: impl Fn(Stages) -> bool,
+        is_due: impl Fn(&Receipt) -> bool,
         landed: &[Landed],
         answer: &Answer<'_>,
         ids: &mut String,
         out: &mut Outgoing,
-    ) {
-        for receipt in self.list.iter().filter(|receipt| is_due(receipt.stages)) {
+    ) -> u64 {
+        let mut told = 0;
+        for receipt in self.list.iter().filter(|receipt| is_due(receipt)) {
             self.reply(receipt, landed, answer, ids, out);
+            told += u64::from(receipt.tells_what_is_late());
         }
+        told
     }
 
     /// What the producer is told of a send whose first record has landed there.

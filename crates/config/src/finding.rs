@@ -245,10 +245,19 @@ fn waiting_for_copies(settings: &mut Settings) {
     let is_given = |name: &str| settings.given(name).is_some();
     let (has_copies, has_limit) = (is_given("inSyncReplicas"), is_given("slaveTimeout"));
     if !settings.text("brokerRole").eq_ignore_ascii_case("SYNC_MASTER") {
-        if has_copies && copies > 1 {
-            let says = "no effect with ASYNC_MASTER, but for topics and messages with replica.ack; set brokerRole=SYNC_MASTER to have \
-                        all sends wait for slaves";
-            warn(settings, "inSyncReplicas", says.to_owned());
+        let by_word = "no effect with ASYNC_MASTER, but for topics and messages with replica.ack; set brokerRole=SYNC_MASTER to have \
+                       all sends wait for slaves";
+        let by_none =
+            "no effect with ASYNC_MASTER; set brokerRole=SYNC_MASTER to have sends refused with fewer copies in sync";
+        let is_auto = settings.text("enableAutoInSyncReplicas") == "true";
+        for (name, is_unused, says) in [
+            ("inSyncReplicas", has_copies && copies > 1, by_word),
+            ("minInSyncReplicas", is_given("minInSyncReplicas") && least > 1, by_none),
+            ("enableAutoInSyncReplicas", is_given("enableAutoInSyncReplicas") && is_auto, by_word),
+        ] {
+            if is_unused {
+                warn(settings, name, says.to_owned());
+            }
         }
         return;
     }

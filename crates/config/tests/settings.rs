@@ -160,13 +160,18 @@ fn a_start_says_what_an_acknowledgement_waits_for() {
     assert!(alone.contains("waits for one slave") && alone.contains("inSyncReplicas=1"), "{alone}");
     assert_eq!(load("").store().unwrap().in_sync_replicas, 2);
     assert!(says("brokerRole=SYNC_MASTER\ninSyncReplicas=1\n", "inSyncReplicas").contains("no slave is waited for"));
-    assert!(says("inSyncReplicas=2\n", "inSyncReplicas").contains("brokerRole=SYNC_MASTER"));
+    for unused in ["inSyncReplicas=2", "minInSyncReplicas=2", "enableAutoInSyncReplicas=true"] {
+        let says = says(&format!("{unused}\n"), unused.split_once('=').unwrap().0);
+        assert!(says.contains("no effect with ASYNC_MASTER") && says.contains("brokerRole=SYNC_MASTER"), "{says}");
+    }
     let least = says("brokerRole=SYNC_MASTER\ninSyncReplicas=2\nminInSyncReplicas=3\n", "minInSyncReplicas");
     assert!(least.contains("fewer than 3") && least.contains("inSyncReplicas=2"), "{least}");
     assert!(says("brokerRole=SYNC_MASTER\nslaveTimeout=3000\n", "slaveTimeout").contains("sendMsgTimeout=3000"));
-    for quiet in
-        ["brokerRole=SYNC_MASTER\ninSyncReplicas=2\nslaveTimeout=2000\n", "inSyncReplicas=1\nslaveTimeout=3000\n"]
-    {
+    for quiet in [
+        "brokerRole=SYNC_MASTER\ninSyncReplicas=2\nslaveTimeout=2000\n",
+        "inSyncReplicas=1\nslaveTimeout=3000\n",
+        "minInSyncReplicas=1\nenableAutoInSyncReplicas=false\n",
+    ] {
         let settings = load(quiet);
         assert!(settings.findings().is_empty(), "{:?}", settings.findings());
     }

@@ -360,7 +360,8 @@ impl RunningBroker {
         }
         let mut options = settings::store_options(&store_settings, memory)?;
         options.queue_descriptors_max = descriptors.queues;
-        let flush_timeout = Duration::from_millis(store_settings.sync_flush_timeout);
+        let answers_wait = store_settings.sync_flush_timeout.max(store_settings.slave_timeout);
+        let answers_wait = Duration::from_millis(answers_wait);
         let clock = Clock::real();
         let random = Random::from_entropy();
         let store_env = StoreEnv { clock: clock.clone(), random: random.clone(), ..StoreEnv::real() };
@@ -401,7 +402,7 @@ impl RunningBroker {
             for (port, tag) in [(Some(main), ListenerTag::MAIN), (vip, ListenerTag::VIP)] {
                 let Some(port) = port else { continue };
                 let mut options = shared.listener_options(&order.settings, tag)?;
-                options.drain_timeout = options.drain_timeout.max(flush_timeout + LAST_ANSWERS);
+                options.drain_timeout = options.drain_timeout.max(answers_wait + LAST_ANSWERS);
                 listeners.push((listen(port, options, &broker)?, tag));
             }
             let metrics = metrics.map(|exporter| exporter.begin(&broker));

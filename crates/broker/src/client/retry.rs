@@ -89,7 +89,8 @@ impl<'a> SendBackOrder<'a> {
     }
 
     /// Carries it out for a caller in this process, which may commit the message's offset after that:
-    /// the retry, or the dead letter, has come to the stages that the message asks for.
+    /// the retry, or the dead letter, has come to the stages that the message asks for. It succeeds
+    /// also if slaves are late or missing.
     pub async fn call(&self, broker: &Broker, caller: &mut Caller) -> Result<(), Refusal> {
         caller.begin();
         let mut given_back = self.admit(broker)?;
@@ -213,7 +214,9 @@ impl GivenBack {
         append::check_fits(broker, &mut sends.batch, first, gathered)?;
         // The stages: the consumer commits its offset when it is told that the message is kept, and
         // the journal that holds the commit is synced apart from the log: told earlier, the commit
-        // could survive a loss of power and the retry not.
+        // could survive a loss of power and the retry not. Slaves are waited for, and no error if
+        // they are late or missing: to any error a stock consumer stores a retry of its own beside
+        // this one, and each round would double what fails.
         sends.receipts.push(Receipt::plain(reply_to, first..first + 1, stages));
         sends.touch(lane);
         let group = Arc::clone(&self.group.name);

@@ -95,19 +95,22 @@ async fn listed(broker: &Broker) -> Option<BTreeSet<IpAddr>> {
 }
 
 /// The hosts of this set's brokers. Each broker has a topic of its own name, as a rule, and its route is short; name servers of any version know it.
+/// Where it does not lead to this set, as others may have a topic of that name, the whole cluster is looked through.
 async fn told(broker: &Broker, server: &str) -> Result<Vec<String>, CallError> {
     let (identity, client) = (broker.identity(), &broker.registry.client);
     let topic = identity.broker_name.as_str();
     let fields = GetRouteInfo { topic, accept_standard_json_only: Some(true), zone_mode: None, zone_name: None };
     let route = client.call(server, request::GET_ROUTEINFO_BY_TOPIC, &fields, Bytes::new(), PATIENCE).await?;
-    let brokers: Vec<BrokerData> = if route.code == ResponseCode::Success as i32 {
-        fastjson::from_slice::<TopicRoute>(&route.body).map(|route| route.broker_datas).unwrap_or_default()
-    } else {
+    let is_ours = |of: &&BrokerData| of.broker_name == identity.broker_name && of.cluster == identity.cluster_name;
+    let mut brokers: Vec<BrokerData> = Vec::new();
+    if route.code == ResponseCode::Success as i32 {
+        brokers = fastjson::from_slice::<TopicRoute>(&route.body).map(|route| route.broker_datas).unwrap_or_default();
+    }
+    if !brokers.iter().any(|of| is_ours(&of)) {
         let all = client.call(server, request::GET_BROKER_CLUSTER_INFO, &(), Bytes::new(), PATIENCE).await?;
         let all = fastjson::from_slice::<ClusterInfo>(&all.body).unwrap_or_default();
-        all.broker_addr_table.into_values().collect()
-    };
-    let is_ours = |of: &&BrokerData| of.broker_name == identity.broker_name && of.cluster == identity.cluster_name;
+        brokers = all.broker_addr_table.into_values().collect();
+    }
     let addresses = brokers.iter().filter(is_ours).flat_map(|of| of.broker_addrs.values());
     Ok(addresses.filter_map(|address| host_of(address)).map(str::to_owned).collect())
 }
@@ -133,7 +136,10 @@ mod tests {
 
     /// A name server that knows these brokers.
     #[derive(Default)]
-    struct Names(Mutex<Vec<BrokerData>>);
+    struct Names {
+        of_route: Mutex<Vec<BrokerData>>,
+        of_cluster: Mutex<Vec<BrokerData>>,
+    }
 
     impl Service for Names {
         type Session = ();
@@ -143,9 +149,12 @@ mod tests {
 
         async fn serve(&self, _: &mut (), burst: &mut Burst<'_>, out: &mut Outgoing) {
             while let Some(asked) = burst.next() {
-                let route = TopicRoute { broker_datas: self.0.lock().clone(), ..TopicRoute::default() };
+                let route = TopicRoute { broker_datas: self.of_route.lock().clone(), ..TopicRoute::default() };
+                let all = self.of_cluster.lock().iter().map(|of| (of.broker_name.clone(), of.clone())).collect();
+                let all = ClusterInfo { broker_addr_table: all, ..ClusterInfo::default() };
                 let body = match asked.header.code {
                     request::GET_ROUTEINFO_BY_TOPIC => fastjson::to_vec(&route, Dialect::FastJson),
+                    request::GET_BROKER_CLUSTER_INFO => fastjson::to_vec(&all, Dialect::FastJson),
                     _ => Vec::new(),
                 };
                 out.reply(asked.reply_to(), ResponseCode::Success, None, &(), &body);
@@ -176,9 +185,18 @@ mod tests {
             broker_addrs: [(id, address.to_owned())].into(),
             ..BrokerData::default()
         };
-        *names.0.lock() = vec![of(&identity.cluster_name, 1, "10.0.0.5:10911"), of("another", 1, "10.0.0.6:10911")];
+        *names.of_route.lock() =
+            vec![of(&identity.cluster_name, 1, "10.0.0.5:10911"), of("another", 1, "10.0.0.6:10911")];
         let deadline = Instant::now() + Duration::from_secs(60);
         while !may("10.0.0.5") {
+            assert!(Instant::now() < deadline, "it is not let in");
+            sleep(Duration::from_millis(20)).await;
+        }
+        assert!(!may("10.0.0.6"), "of another cluster");
+        // Somebody else's topic has the set's name.
+        *names.of_route.lock() = vec![of("another", 1, "10.0.0.6:10911")];
+        *names.of_cluster.lock() = vec![of(&identity.cluster_name, 2, "10.0.0.7:10911")];
+        while !may("10.0.0.7") {
             assert!(Instant::now() < deadline, "it is not let in");
             sleep(Duration::from_millis(20)).await;
         }

@@ -1,4 +1,4 @@
-//! On how many slaves a message has to be, and how far the log has come there.
+//! How many slaves an acknowledgement waits for, and how far they have the log.
 //!
 //! The settings make a [`Rule`]. With the slaves that are connected it says how many are needed for each stage of [`Stage::COPIED`], and
 //! below which log offset so many have the log: [`Copies::judge`] raises the store's marks to there. It runs when a slave enters,
@@ -58,7 +58,7 @@ impl Rule {
         let copies = if self.is_auto { self.in_sync.min(in_sync + 1).max(self.least) } else { self.in_sync };
         // The first copy is our own.
         let set = copies.saturating_sub(1);
-        let one = if self.is_auto { set } else { set.max(1) };
+        let one = set.max(1);
         match stage {
             Stage::Written | Stage::Flushed | Stage::Confirmed => 0,
             Stage::CopiedBySetting => {
@@ -162,11 +162,15 @@ pub(crate) struct Copies {
     /// The rule in force, and what was made of it last. Taken for a change of the slaves and a look; the slaves' rows are taken inside.
     state: Mutex<State>,
     /// See [`Path`]. Release where it is judged, Acquire where it is read: a send that follows the answer to a change of settings sees it.
-    path: AtomicU64,
+    path: OwnLine<AtomicU64>,
     /// Sends that were stored and not acknowledged, without a slave and with a late one. Relaxed: they stand alone.
     not_available: AtomicU64,
     late: AtomicU64,
 }
+
+/// Stands in a cache line of its own: sends read it, and acknowledgements of slaves lock what stands beside it.
+#[repr(align(128))]
+struct OwnLine<T>(T);
 
 /// What sends have to know, in one word: needed by setting, by one and by all, and in sync, a byte each; then whether they are refused.
 #[derive(Clone, Copy)]
@@ -206,7 +210,7 @@ impl Copies {
             slaves: Arc::clone(slaves),
             clock,
             state: Mutex::new(state),
-            path: AtomicU64::new(0),
+            path: OwnLine(AtomicU64::new(0)),
             not_available: AtomicU64::new(0),
             late: AtomicU64::new(0),
         });
@@ -232,7 +236,7 @@ impl Copies {
         let now = self.clock.elapsed();
         let (judged, before, health) = {
             let mut state = self.state.lock();
-            // The end first: a stage without a slave has come so far, and a send that waits by a rule that comes later ends behind it.
+            // The end is read first. A stage that needs no slave is raised to it, and a send that begins under a later rule ends behind it.
             let end = self.store.end();
             let judged = Judged::of(state.rule, end, self.slaves.positions());
             for (since, stage) in state.short_since.iter_mut().zip(Stage::COPIED) {
@@ -245,7 +249,11 @@ impl Copies {
                 () if is_missing => Health::Short,
                 () => Health::Whole,
             };
-            self.path.store(Path::of(&judged).0, Ordering::Release);
+            // Most acknowledgements change nothing of it, and leave the line to those who read it. Under the lock nobody else writes.
+            let path = Path::of(&judged).0;
+            if self.path.0.load(Ordering::Relaxed) != path {
+                self.path.0.store(path, Ordering::Release);
+            }
             (judged, std::mem::replace(&mut state.health, health), health)
         };
         for stage in Stage::COPIED {
@@ -259,6 +267,11 @@ impl Copies {
         judged
     }
 
+    /// Whether as many slaves as this stage needs now have the log up to `end`, whatever its mark says.
+    pub(crate) fn have(&self, stage: Stage, end: LogOffset) -> bool {
+        self.judge().reached(stage).is_some_and(|reached| reached >= end)
+    }
+
     /// What a send waits for on slaves, where its message or its topic says `word`, or neither says anything. Refused if the broker is not
     /// to take it.
     pub(crate) fn asked(&self, word: Option<ReplicaAck>) -> Result<Stages, Refusal> {
@@ -268,7 +281,7 @@ impl Copies {
             Some(ReplicaAck::Sync) => Stage::CopiedByOne,
             Some(ReplicaAck::All) => Stage::CopiedByAll,
         };
-        let path = Path(self.path.load(Ordering::Acquire));
+        let path = Path(self.path.0.load(Ordering::Acquire));
         if path.refuses() {
             return Err(self.not_enough(path));
         }
@@ -277,7 +290,7 @@ impl Copies {
 
     /// The same of a record that is stored once more, which is not refused for want of slaves.
     pub(crate) fn asked_again(&self, words: [Option<ReplicaAck>; 2]) -> Stages {
-        let path = Path(self.path.load(Ordering::Acquire));
+        let path = Path(self.path.0.load(Ordering::Acquire));
         let mut stages = Stages::NONE;
         let asks = |word| words.contains(&Some(word));
         for (stage, is_asked) in [
@@ -318,11 +331,9 @@ impl Copies {
         let judged = self.judge();
         let counts = judged.counts(stage);
         let Some(limit) = limit.filter(|_| !judged.is_short(stage)) else {
-            self.not_available.fetch_add(1, Ordering::Relaxed);
             let remark = format!("stored, but there are not enough slaves: {counts}");
             return (ResponseCode::SlaveNotAvailable, remark);
         };
-        self.late.fetch_add(1, Ordering::Relaxed);
         let reached = judged.reached(stage).map_or(0, |reached| reached.0);
         let (missing, limit) = (end.0.saturating_sub(reached), limit.as_millis());
         let remark = format!(
@@ -330,6 +341,16 @@ impl Copies {
              {missing} bytes behind what they have acknowledged"
         );
         (ResponseCode::FlushSlaveTimeout, remark)
+    }
+
+    /// So many sends were answered with this code.
+    pub(crate) fn note_unacknowledged(&self, code: ResponseCode, sends: u64) {
+        let count = match code {
+            ResponseCode::SlaveNotAvailable => &self.not_available,
+            ResponseCode::FlushSlaveTimeout => &self.late,
+            _ => return,
+        };
+        count.fetch_add(sends, Ordering::Relaxed);
     }
 
     /// Sends that were stored and not acknowledged since the start: as slaves were missing, and as they were late.
@@ -412,7 +433,7 @@ mod tests {
         let auto = Rule { in_sync: 3, is_auto: true, ..RULE };
         assert_eq!(needed(auto, &[1000, 990, 980]), [2, 2, 3]);
         assert_eq!(needed(auto, &[1000, 10]), [1, 1, 1]);
-        assert_eq!(needed(auto, &[]), [0, 0, 0]);
+        assert_eq!(needed(auto, &[]), [0, 1, 1], "who asks for a slave gets one");
         assert!(judged(auto, &[]).is_alone() && !judged(auto, &[1000]).is_alone());
         let least = Rule { least: 2, ..auto };
         assert_eq!(needed(least, &[]), [1, 1, 1]);

@@ -99,7 +99,8 @@ pub(crate) fn recall(broker: &Broker, session: &mut Session, request: &Request<'
 
 impl RecallOrder<'_> {
     /// Carries it out for a caller in this process, which hears the message's unique key once the
-    /// recall is stored. A recall that is late for its stage is refused, as over a connection.
+    /// recall is stored. As over a connection it succeeds also if the device or slaves are late with
+    /// it.
     pub async fn call(&self, broker: &Broker, caller: &mut Caller) -> Result<Box<str>, Refusal> {
         caller.begin();
         let mut local = LocalSends::new(broker);

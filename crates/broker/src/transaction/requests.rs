@@ -32,8 +32,7 @@ use crate::{cold, tables};
 
 /// The tag of every message in the queue of ends: "deleted".
 const OP_TAG: &str = "d";
-/// An end is answered at this stage, as in Apache: what is lost with the power, or with the broker that has no slave with it, is asked for
-/// again, as the half message is not.
+/// An end waits for nothing, as in Apache: if it is lost, the half message is still there, and its producer is asked again.
 const STAGES: Stages = Stages::WRITTEN;
 
 impl Transactions {

@@ -25,13 +25,13 @@ use crate::broker::Broker;
 use crate::caller::JOURNAL_TIMEOUT;
 use crate::client_handle::OwedAnswer;
 use crate::inbox::{Errand, Inbox};
-use crate::sends::{Answer, Receipts};
+use crate::sends::{Answer, Receipt, Receipts};
 use crate::state::copies::Copies;
 use crate::state::falls::Cause;
 use crate::tasks::Stop;
 use crate::waiting::hold::{Lane, ParkedPull};
 
-/// How often the task looks who is late, where the device or slaves are.
+/// How often it is checked whether a burst is late for the device or for slaves.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// How long a send may wait.
@@ -50,8 +50,11 @@ impl Limits {
         Limits { flush: Duration::from_millis(flush), copies: Duration::from_millis(copies) }
     }
 
-    fn of_stage(self, stage: Stage) -> Duration {
-        if Stage::COPIED.contains(&stage) { self.copies } else { self.flush }
+    /// When a stage is late. `began`: the append, `since`: the wait, which follows it once the
+    /// connection has room for one more burst and the journal has the topic. Slaves have no more time
+    /// for that: a client that has given up does not hear that they are late.
+    fn end_of(self, stage: Stage, began: Duration, since: Duration) -> Duration {
+        if Stage::COPIED.contains(&stage) { began + self.copies } else { since + self.flush }
     }
 }
 
@@ -75,7 +78,7 @@ pub(crate) struct UnflushedBurst {
 /// One that waits its turn.
 struct Waiting {
     burst: UnflushedBurst,
-    /// Since when it has waited, by the clock's elapsed time.
+    /// Since when it has waited for the device, by the clock's elapsed time.
     since: Duration,
     limits: Limits,
     /// Its topic was not in the journal in time.
@@ -100,6 +103,11 @@ pub(crate) enum Missed {
 }
 
 impl Missed {
+    /// Whether the record is in the log, however late all else is.
+    pub(crate) fn is_stored(self) -> bool {
+        self != Missed::Stage(Stage::Written)
+    }
+
     /// What was waited for.
     fn cause(self) -> Cause {
         match self {
@@ -133,7 +141,7 @@ impl Waiting {
 
     /// When a stage is late that its answers wait for, and which one.
     fn late_at(&self) -> Option<(Duration, Stage)> {
-        let late_at = |stage| (self.since + self.limits.of_stage(stage), stage);
+        let late_at = |stage| (self.limits.end_of(stage, self.burst.began, self.since), stage);
         self.left.each().map(late_at).min_by_key(|(at, _)| *at)
     }
 }
@@ -278,7 +286,7 @@ impl Replier {
             if !before.has(Stage::Written) {
                 broker.flush_for(&waiting.burst.receipts);
             }
-            self.reply(broker, waiting, None, |stages| stages.are_among(now));
+            self.reply(broker, waiting, None, |receipt| receipt.stages.are_among(now));
             waiting.burst.reached = now;
             waiting.look();
         }
@@ -325,10 +333,25 @@ impl Replier {
             Missed::Journal(_) => Stages::WRITTEN,
             Missed::Stage(stage) | Missed::Slaves(stage) => Stages::NONE.with(stage),
         };
-        self.reply(broker, waiting, Some(missed), |stages| stages.meet(late));
+        if let Missed::Stage(stage) | Missed::Slaves(stage) = missed
+            && Stage::COPIED.contains(&stage)
+        {
+            self.forgo(broker, waiting, stage);
+        }
+        self.reply(broker, waiting, Some(missed), |receipt| receipt.stages.meet(late));
         waiting.given_up = waiting.given_up.and(late);
         waiting.look();
         self.settle(broker, waiting, missed.cause());
+    }
+
+    /// Has what succeeds without slaves wait for this stage no longer, and answers it if nothing else
+    /// is left: it may still wait for the device.
+    fn forgo(&mut self, broker: &Broker, waiting: &mut Waiting, stage: Stage) {
+        let reached = waiting.burst.reached;
+        let is_due =
+            |receipt: &Receipt| receipt.succeeds_without_slaves() && receipt.stages.without(stage).are_among(reached);
+        self.reply(broker, waiting, None, is_due);
+        waiting.burst.receipts.forgo(stage);
     }
 
     /// Counts a burst whose answers are all given, once, and lets its connection go.
@@ -343,11 +366,11 @@ impl Replier {
         broker.stats.waits.add(waited_for, took);
     }
 
-    /// Answers what `is_due`, by the stages that it asks for, and has no answer yet.
-    fn reply(&mut self, broker: &Broker, waiting: &Waiting, missed: Option<Missed>, is_due: impl Fn(Stages) -> bool) {
+    /// Answers what `is_due`, and has no answer yet.
+    fn reply(&mut self, broker: &Broker, waiting: &Waiting, missed: Option<Missed>, is_due: impl Fn(&Receipt) -> bool) {
         let burst = &waiting.burst;
-        let is_due = |stages| waiting.is_open(stages) && is_due(stages);
-        if burst.receipts.left(is_due).is_empty() {
+        let is_due = |receipt: &Receipt| waiting.is_open(receipt.stages) && is_due(receipt);
+        if !burst.receipts.list.iter().any(is_due) {
             return;
         }
         let settings = broker.settings.load();
@@ -358,10 +381,11 @@ impl Replier {
             None => (ResponseCode::Success, None),
             Some((code, remark)) => (*code, Some(&**remark)),
         };
-        let is_stored = missed != Some(Missed::Stage(Stage::Written));
+        let is_stored = missed.is_none_or(Missed::is_stored);
         let answer = Answer { code, remark, is_stored, host: broker.advertised, settings: &settings };
         let mut out = Outgoing::new();
-        burst.receipts.reply_to(is_due, &burst.landed, &answer, &mut self.ids, &mut out);
+        let told = burst.receipts.reply_to(is_due, &burst.landed, &answer, &mut self.ids, &mut out);
+        broker.copies.note_unacknowledged(code, told);
         if !out.is_empty() {
             // Through the inbox, which cannot be full: a reply that got lost would be sent a second
             // time by its producer.
@@ -435,6 +459,29 @@ async fn copied(store: &Store, copies: &Copies, stage: Stage, end: LogOffset, li
     copied.map_err(|missed| if store.written().get() < end.0 { Missed::Stage(Stage::Written) } else { missed })
 }
 
+/// The same of a send that was stored before, by the rule and the slaves of this moment: marks never
+/// go back, and a rule that asked for fewer slaves may have raised them.
+pub(crate) async fn copied_again(
+    copies: &Copies,
+    stages: Stages,
+    end: LogOffset,
+    limit: Duration,
+) -> Result<(), Missed> {
+    let lacks = || Stage::COPIED.into_iter().find(|stage| stages.has(*stage) && !copies.have(*stage, end));
+    let all = async {
+        // Ends with the limit.
+        while let Some(stage) = lacks() {
+            if copies.missing().has(stage) {
+                return Err(Missed::Slaves(stage));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    };
+    let in_time = timeout(limit, all).await;
+    in_time.unwrap_or_else(|_| lacks().map_or(Ok(()), |stage| Err(Missed::Stage(stage))))
+}
+
 /// Code and remark of the answer to a send that asked for `stages` up to `end`, and for which
 /// something is late.
 pub(crate) fn late(
@@ -470,5 +517,20 @@ pub(crate) fn late(
         Missed::Stage(Stage::Flushed | Stage::Confirmed) => {
             (ResponseCode::FlushDiskTimeout, format!("stored, but not flushed within {limit} ms (syncFlushTimeout)"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slaves_have_their_time_from_the_append_on_and_the_device_from_when_it_is_waited_for() {
+        let ms = Duration::from_millis;
+        let limits = Limits { flush: ms(5000), copies: ms(2500) };
+        // The topic was not in the journal for 1.9 s.
+        let end_of = |stage| limits.end_of(stage, ms(100), ms(2000));
+        assert_eq!(Stage::COPIED.map(end_of), [ms(2600); 3]);
+        assert_eq!(end_of(Stage::Flushed), ms(7000));
     }
 }

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use crate::broker::Broker;
 use crate::refusal::{NOT_AVAILABLE, Refusal, SOON};
-use crate::sends::{Answer, Receipts, Sends};
+use crate::sends::{Answer, Receipt, Receipts, Sends};
 use crate::session::{Late, Session};
 use crate::state::falls::Cause;
 use crate::waiting::hold::Lane;
@@ -160,7 +160,7 @@ async fn answer_later(broker: &Broker, session: &mut Session, appended: &Appende
             let settings = broker.settings.load();
             let answer = success(broker, &settings);
             reached = Stages::WRITTEN;
-            let is_due = |stages: Stages| stages == Stages::WRITTEN;
+            let is_due = |receipt: &Receipt| receipt.stages == Stages::WRITTEN;
             sends.receipts.reply_to(is_due, sends.batch.landed(), &answer, &mut sends.ids, out);
         }
     }

@@ -1,9 +1,9 @@
 //! What an acknowledgement waits for: the kernel (ASYNC_FLUSH) or the device (SYNC_FLUSH), and slaves (SYNC_MASTER).
 //!
-//! Three may say so, and the one who is nearest to the message counts: the message itself, its topic, the broker. Of the device the broker's
-//! word is `flushDiskType`, the topic's the attribute [`FLUSH_DISK_TYPE`], the message's a property of that name. Of slaves they are
-//! `brokerRole` with `inSyncReplicas`, [`REPLICA_ACK`], and a property of that name. `WAIT=false`, which all clients can set, asks to wait for
-//! neither. The words become [`Stages`]. Consumers see what the broker's word of the device says, whatever was asked for single messages.
+//! The message, its topic and the broker can each say so; the message wins over its topic, and the topic over the broker. For the device they
+//! say it with the property and the attribute [`FLUSH_DISK_TYPE`], and with `flushDiskType`. For slaves they say it with the property and the
+//! attribute [`REPLICA_ACK`], and with `brokerRole` and `inSyncReplicas`. `WAIT=false`, which all clients can set, waits for neither. The result
+//! is a set of [`Stages`]. When consumers see a message depends on the broker's `flushDiskType` alone.
 
 use protocol::properties;
 use store::{FlushMode, Stage, Stages};

@@ -6,8 +6,8 @@ use store::{Stage, Stages};
 
 use crate::broker::Broker;
 use crate::refusal::Refusal;
-use crate::sends::{SendOutcome, Sends};
-use crate::write::acknowledgements::{Limits, late, reached};
+use crate::sends::{Receipt, SendOutcome, Sends};
+use crate::write::acknowledgements::{Limits, Missed, late, reached};
 use crate::write::append::{self, Who};
 
 /// Records that are gathered and not appended yet. Dropped, they are given up.
@@ -26,11 +26,21 @@ impl LocalSends<'_> {
         &mut self.sends
     }
 
-    /// Appends it, wakes who waits for it, and waits until it has come to `stages`.
+    /// Appends it, wakes who waits for it, and waits until it has come to `stages`. It succeeds also
+    /// if slaves are late or missing, as over a connection (`ReceiptKind::Plain`).
     pub(crate) async fn append(mut self, stages: Stages) -> Result<(), Refusal> {
         let Some(end) = self.store().await? else { return Ok(()) };
-        let late = late_for(self.broker, stages, end, 0).await;
-        late.map_or(Ok(()), |(code, remark)| Err(Refusal::new(code, remark)))
+        let (broker, device) = (self.broker, stages.without_copies());
+        let own = async {
+            let late = late_for(broker, device, end, 0).await;
+            late.map_or(Ok(()), |late| Err(Refusal::new(late.code, late.remark)))
+        };
+        let copied = async {
+            let copied = stages.beyond(device);
+            let _ = reached(&broker.store, &broker.copies, copied, end, 0, Limits::of(broker)).await;
+            Ok(())
+        };
+        tokio::try_join!(own, copied).map(|_| ())
     }
 
     /// The same of one send, to the stages that its receipt asks for, with the journal up to
@@ -44,7 +54,11 @@ impl LocalSends<'_> {
         };
         let landed = self.sends.batch.landed();
         broker.stats.put_times.stored(landed.len(), broker.clock.elapsed().saturating_sub(began));
-        let (code, remark) = late.map_or((ResponseCode::Success, None), |(code, remark)| (code, Some(remark)));
+        // Others are told of what is late only if it is not stored.
+        let tells = self.sends.receipts.list.first().is_none_or(Receipt::tells_what_is_late);
+        let late = late.filter(|late| tells || !late.missed.is_stored());
+        let (code, remark) = late.map_or((ResponseCode::Success, None), |late| (late.code, Some(late.remark)));
+        broker.copies.note_unacknowledged(code, 1);
         let outcome = self.sends.receipts.first_outcome(landed, code, remark.as_deref());
         outcome.ok_or_else(|| Refusal::failed("the message is not stored: nothing was gathered"))
     }
@@ -67,19 +81,22 @@ impl LocalSends<'_> {
     }
 }
 
+/// What is late, and what a client is told of it.
+struct Late {
+    missed: Missed,
+    code: ResponseCode,
+    remark: String,
+}
+
 /// Waits for stages, and says what is late.
-async fn late_for(
-    broker: &Broker,
-    stages: Stages,
-    end: LogOffset,
-    durable_after: u64,
-) -> Option<(ResponseCode, String)> {
+async fn late_for(broker: &Broker, stages: Stages, end: LogOffset, durable_after: u64) -> Option<Late> {
     if stages.has(Stage::Flushed) {
         broker.store.want_flush();
     }
     let (store, copies, limits) = (&broker.store, &broker.copies, Limits::of(broker));
     let missed = reached(store, copies, stages, end, durable_after, limits).await.err()?;
-    Some(late(store, copies, stages, end, missed, limits))
+    let (code, remark) = late(store, copies, stages, end, missed, limits);
+    Some(Late { missed, code, remark })
 }
 
 impl Drop for LocalSends<'_> {

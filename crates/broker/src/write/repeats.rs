@@ -25,7 +25,7 @@ use crate::session::Session;
 use crate::state::copies::Copies;
 use crate::state::repeats::{Claim, First};
 use crate::state::topics::Topic;
-use crate::write::acknowledgements::{Limits, Missed, late, reached};
+use crate::write::acknowledgements::{Limits, Missed, copied_again, late, reached};
 
 /// How a send goes on.
 pub(crate) enum Verdict {
@@ -74,13 +74,18 @@ impl Repeated {
         durable_after: u64,
         limits: Limits,
     ) -> Option<(ResponseCode, String)> {
-        let missed = reached(store, copies, self.stages, self.first.end, durable_after, limits).await.err()?;
+        let (own, end) = (self.stages.without_copies(), self.first.end);
+        let own = reached(store, copies, own, end, durable_after, limits);
+        let copied = copied_again(copies, self.stages, end, limits.copies);
+        let missed = tokio::try_join!(own, copied).err()?;
         let missed = match missed {
             // The first one is stored, whatever became of the pool since.
             Missed::Stage(Stage::Written) => Missed::Stage(Stage::Flushed),
             Missed::Journal(_) | Missed::Stage(_) | Missed::Slaves(_) => missed,
         };
-        Some(late(store, copies, self.stages, self.first.end, missed, limits))
+        let (code, remark) = late(store, copies, self.stages, end, missed, limits);
+        copies.note_unacknowledged(code, 1);
+        Some((code, remark))
     }
 
     /// For a caller in this process, once its stages have come.
@@ -106,7 +111,10 @@ pub(crate) fn answer(
     let journal = session.waits_for();
     let (store, copies) = (Arc::clone(&broker.store), Arc::clone(&broker.copies));
     let topics = store.journal().mark_of(journal, repeated.stages.ask_for_device());
-    let has_come = |stage| store.mark(stage).get() >= repeated.first.end.0;
+    let end = repeated.first.end;
+    let has_come = |stage: Stage| {
+        if Stage::COPIED.contains(&stage) { copies.have(stage, end) } else { store.mark(stage).get() >= end.0 }
+    };
     let is_durable = repeated.stages.each().all(has_come) && topics.get() >= journal;
     let permit = if is_durable { None } else { Some(session.sends.may_wait()?) };
     // From here on it is answered: a part of a request that was taken out before would never be.

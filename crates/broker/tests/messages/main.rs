@@ -4,6 +4,7 @@
 
 mod batch_queues;
 mod copies;
+mod copies_of_kinds;
 mod durability;
 mod duties;
 mod filtering;

@@ -56,7 +56,7 @@ table! {
     live "throughputWindowMillis"          THROUGHPUT    = "10000"   "how long messages that are stored are counted, and waits, before both are compared with the windows before; a fall of a tenth is named with its cause";
     used "repeatedSendWindowMillis"        WINDOW        = "0"       "a message of the same topic and UNIQ_KEY that comes again within so many ms is answered with the place of the first and not stored twice (batches and retries excepted); 0: off";
     used "repeatedSendsMax"                SENDS         = "100000"  "sends that this window remembers, some 300 bytes each; above it the oldest are forgotten";
-    used "unflushedBurstsPerConnectionMax" BURSTS        = "256"     "SYNC_FLUSH: bursts of one connection that wait for the device; above it the connection is not read";
+    used "unflushedBurstsPerConnectionMax" BURSTS        = "256"     "SYNC_FLUSH, SYNC_MASTER: bursts of one connection that wait for the device or for slaves; above it the connection is not read";
     live "sendTogetherPartsMax"            PARTS         = "256"     "sends of several topics and queues that a client may put into one request (30001, our own) once its heartbeat has asked, 4096 at most; 0: clients are not told of it";
     used "connectionsMax"                  CONNECTIONS   = "100000"  "connections of one port; for one more, and for one more than `ulimit -n` less 600 of all ports together, the oldest that has said nothing yet is closed; if all have spoken, the new one";
     used "connectionsPerAddressMax"        OF_ADDRESS    = "0"       "connections of one address, all ports together; more are closed as they come; a proxy is one address; 0: any number";

@@ -65,8 +65,7 @@ pub(super) const RECALLS: &str = "a recall is understood with the topic before i
 pub(super) const RECORD_VERSION: &str = "the version of a record follows from the length of its topic";
 pub(super) const RECOVERY: &str = "recovery starts at the check-point and reads no more than it must";
 pub(super) const REGISTRATION: &str = "the broker registers in full each time, which every name server understands";
-pub(super) const REPLICAS: &str =
-    "of copies this version has slaves that follow a master (brokerRole=SLAVE), and no acknowledgement waits for them";
+pub(super) const REPLICAS: &str = "of copies this version has slaves that follow a master (brokerRole=SLAVE), and masters that wait for them (brokerRole=SYNC_MASTER)";
 pub(super) const RETRY_QUEUES: &str =
     "popped messages that come again go to the first queue of the retry topic; all of its queues are read";
 pub(super) const ROCKSDB: &str = "nothing is kept in RocksDB";

@@ -19,7 +19,7 @@ pub const LINES_MAX: u64 = 60;
 /// After each of these it is said how many were left out, and all places begin anew.
 pub const PERIOD: Duration = Duration::from_secs(60);
 /// Crates whose lines requests can cause.
-const CRATES: [&str; 6] = ["broker", "disk", "journal", "names", "net", "store"];
+const CRATES: [&str; 7] = ["broker", "disk", "journal", "names", "net", "replica", "store"];
 /// How much of a line stands in the one that says how many were left out.
 const LIKE_MAX: usize = 120;
 
