@@ -138,17 +138,20 @@ enum Ends {
     WithRegistration,
     /// Nobody changes anything any more.
     Last,
+    /// Nothing is appended any more. Slaves get what they have not.
+    WithLog,
 }
 
 impl Ends {
-    const ALL: [Ends; 5] =
+    /// All but [`Ends::WithLog`], which is the last.
+    const BEFORE_LOG: [Ends; 5] =
         [Ends::WithRequests, Ends::WithPromises, Ends::WithWaits, Ends::WithRegistration, Ends::Last];
 
     /// How long a stop waits for them.
     fn limit(self) -> Duration {
         match self {
             Ends::WithPromises => LAST_DELIVERY,
-            Ends::WithRequests | Ends::WithWaits | Ends::WithRegistration | Ends::Last => LAST_WORK,
+            Ends::WithRequests | Ends::WithWaits | Ends::WithRegistration | Ends::Last | Ends::WithLog => LAST_WORK,
         }
     }
 }
@@ -215,7 +218,7 @@ const DUTIES: &[Duty] = &[
     duty("mappings of static topics", MASTER, Ends::Last, |broker, stop| Box::pin(clean::keep(broker, stop))),
     duty("placement of topics", MASTER, Ends::Last, |broker, stop| Box::pin(placement::run(broker, stop))),
     duty("members of the set", MASTER, Ends::Last, |broker, stop| Box::pin(master::keep_members(broker, stop))),
-    duty("log for slaves", MASTER, Ends::WithWaits, |broker, stop| Box::pin(master::serve(broker, stop))),
+    duty("log for slaves", MASTER, Ends::WithLog, |broker, stop| Box::pin(master::serve(broker, stop))),
     duty("copy of the log", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::follow(broker, stop))),
     duty("tables of the master", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::keep_tables(broker, stop))),
     duty("registration", ALL, Ends::WithRegistration, |broker, stop| Box::pin(register::keep_registered(broker, stop))),
@@ -253,7 +256,12 @@ impl Broker {
 
     /// Ends all duties, one step of [`Ends`] after the other. [`Broker::begin_duties`] starts them again, from what the log and the journal say then.
     pub async fn end_duties(&self) {
-        for step in Ends::ALL {
+        self.end_duties_before_log().await;
+        self.end_step(Ends::WithLog).await;
+    }
+
+    async fn end_duties_before_log(&self) {
+        for step in Ends::BEFORE_LOG {
             self.end_step(step).await;
         }
     }
@@ -310,7 +318,7 @@ impl Broker {
         let registry = Arc::new(Registry::new(&name_servers, calls));
         let lite = Arc::new(Lite::new(&hold, clock.clone(), random.clone()));
         let config_folder = store.options().root.join("config");
-        let slaves = Arc::<Slaves>::default();
+        let slaves = Arc::new(Slaves::of(store.end()));
         let broker = Arc::new(Broker {
             transactions: Arc::new(Transactions::new(&store, &topics)),
             timers,
@@ -394,7 +402,7 @@ impl Broker {
     /// Listeners stop before. An error if `config/*.json` could not be written as the journal has
     /// them; all else is done then, too.
     pub async fn stop(&self) -> Result<(), ConfigFilesError> {
-        self.end_duties().await;
+        self.end_duties_before_log().await;
         let handed_over = async {
             // It would append to a copy.
             if self.standing.is_slave() { Ok(()) } else { pop::hand_over(self).await }
@@ -406,6 +414,7 @@ impl Broker {
             }
             Err(_) => tracing::warn!("handing over leases does not end, going on without; the journal holds them"),
         }
+        self.end_step(Ends::WithLog).await;
         housekeeping::finish(self).await
     }
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use env::Clock;
 use net::{Burst, Client, ClientOptions, Connection, Listener, ListenerOptions, Outgoing, Service};
 use parking_lot::Mutex;
+use protocol::LogOffset;
 use protocol::body::{
     HaRuntimeInfo, KvTable, LogicQueueMappingItem, RegisterBrokerBody, TopicConfig, TopicConfigAndQueueMapping,
     TopicConfigList, TopicQueueMappingDetail,
@@ -46,7 +47,8 @@ impl Log {
 
     fn at(address: SocketAddr, master: &Running) -> Option<Log> {
         let options = PortOptions::new(Allowed::new(|_| true));
-        let slaves = Arc::new(Slaves::default());
+        // It knows nothing of the first record, for which the broker is asked.
+        let slaves = Arc::new(Slaves::of(LogOffset(u64::MAX)));
         let port = FeedPort::bind(address, master.shared_store(), Clock::real(), options, slaves).ok()?;
         let address = port.local_addr();
         let (stop, stopped) = oneshot::channel();
