@@ -107,7 +107,9 @@ async fn a_slave_of_ours_has_the_log_and_the_tables_and_either_side_may_start_ag
     assert_eq!(metric(&page, "gantry_replica_slaves", ""), Some(1.0), "{page}");
     assert_eq!(metric(&page, "gantry_replica_slave_lag_bytes", "slave=\"127.0.0.1\""), Some(0.0), "{page}");
     assert_eq!(metric(&page, "gantry_replica_slave_lag_seconds", "slave=\"127.0.0.1\""), Some(0.0), "{page}");
-    assert_eq!(metric(&page, "gantry_replica_sent_bytes_total", ""), Some(end as f64), "{page}");
+    // The first record is asked for at the main port.
+    let sent = metric(&page, "gantry_replica_sent_bytes_total", "").unwrap();
+    assert!(sent > 0.0 && sent < end as f64, "{page}");
 
     // The master starts again, at the same ports.
     let left = master.stop().await;
@@ -223,13 +225,15 @@ async fn ten_thousand_connections_change_nothing_for_a_slave_and_for_producers()
     let mut half_open = Vec::new();
     for number in 0..10_000_u32 {
         let mut socket = TcpStream::connect(log).await.unwrap();
-        match number % 4 {
+        match number % 8 {
             // It says nothing, and stays.
-            0 if half_open.len() < 200 => half_open.push(socket),
-            // A scanner.
+            0 | 4 if half_open.len() < 200 => half_open.push(socket),
+            // A scanner, whose first bytes are a huge number.
             1 => _ = socket.write_all(b"GET / HTTP/1.1\r\n\r\n").await,
+            // What is no log offset.
+            5 => _ = socket.write_all(&[0xff; 16]).await,
             // Half of a report.
-            2 => _ = socket.write_all(&[0; 4]).await,
+            2 | 6 => _ = socket.write_all(&[0; 4]).await,
             // False acknowledgements.
             _ => _ = socket.write_all(&(1_u64 << 50).to_be_bytes()).await,
         }
@@ -295,7 +299,7 @@ async fn a_slave_that_is_ahead_of_its_master_is_told_and_gets_nothing() {
     let master = start(a_master(0)).await;
     make_topic(&master, "T").await;
     master.put("T", 0, "", "one").await;
-    let before = Arc::clone(&master.image());
+    let before = master.image();
     master.put("T", 0, "", "two").await;
     let slave = start(a_slave_of(&master)).await;
     until_in_sync(&master, &slave).await;
@@ -352,7 +356,7 @@ async fn a_slave_with_more_than_its_master_has_left_acknowledges_nothing_when_th
     let master = start(a_master(0)).await;
     make_topic(&master, "T").await;
     master.put("T", 0, "", "one").await;
-    let before = Arc::clone(&master.image());
+    let before = master.image();
     master.put("T", 0, "", "two").await;
     let has = master.store().end().0;
     master.stop().await;

@@ -8,6 +8,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.regex.Pattern;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
@@ -89,8 +90,10 @@ final class Contents {
         }
         String groups = new String(Wire.call(server.brokerPort, 201, Map.of()).getBody(), UTF_8);
         assertTrue(groups.contains(group), groups);
-        var known = Wire.call(server.brokerPort, 351, Map.of("topic", topic));
-        assertTrue(new String(known.getBody(), UTF_8).contains("\"readQueueNums\":" + QUEUES), known::toString);
+        // Brokers of 4.9 do not answer for one topic alone (351).
+        String known = new String(Wire.call(server.brokerPort, 21, Map.of()).getBody(), UTF_8);
+        var queues = Pattern.compile("\"" + topic + "\":\\{.*?\"readQueueNums\":(\\d+)").matcher(known);
+        assertTrue(queues.find() && queues.group(1).equals(String.valueOf(QUEUES)), known);
     }
 
     /** Every message is served at its offset, unchanged, and the topic, the group and its offsets are known. */

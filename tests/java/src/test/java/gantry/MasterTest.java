@@ -87,7 +87,7 @@ class MasterTest {
             String topic;
             try (var stock = new Stock(master)) {
                 topic = stock.topic(QUEUES);
-                send(stock, topic, 0, 2_000);
+                send(stock, topic, 0, 3_000);
                 delayed(stock, master);
             }
             // All of a log of several files, though a master of Apache would give the last one.
@@ -102,7 +102,7 @@ class MasterTest {
             try (var stock = new Stock(master)) {
                 var sending = new Thread(() -> {
                     try {
-                        send(stock, topic, 2_000, 4_000);
+                        send(stock, topic, 3_000, 5_000);
                     } catch (Exception e) {
                         throw new IllegalStateException(e);
                     }
@@ -125,15 +125,16 @@ class MasterTest {
             awaitRouteWithout(master, topic, slave);
             String readers = Stock.name("readers_of_the_slave");
             try (var stock = new Stock(slave)) {
-                assertEquals(4_000, consumed(stock, topic, readers, 4_000).size());
+                assertEquals(5_000, consumed(stock, topic, readers, 5_000).size());
             }
             slave.stop();
             slave.with("brokerRole", "ASYNC_MASTER").with("brokerId", "0").start(kind);
             contents.extend(slave);
-            contents.check(slave);
+            contents.checkTables(slave);
             try (var stock = new Stock(slave)) {
-                send(stock, topic, 4_000, 4_200);
-                assertEquals(4_200, consumed(stock, topic, Stock.name("readers"), 4_200).size());
+                contents.checkMessages(stock);
+                send(stock, topic, 5_000, 5_200);
+                assertEquals(5_200, consumed(stock, topic, Stock.name("readers"), 5_200).size());
             }
             slave.stop();
             slave.look("verify");
