@@ -313,11 +313,11 @@ impl Copies {
     }
 
     /// Code and remark of the answer to a send that is stored up to `end`, and that slaves which this stage needs do not have: as they are
-    /// not there, or within `limit`.
+    /// not there, or within `limit`. Once that is over, those that have just left are not there either.
     pub(crate) fn not_copied(&self, stage: Stage, end: LogOffset, limit: Option<Duration>) -> (ResponseCode, String) {
         let judged = self.judge();
         let counts = judged.counts(stage);
-        let Some(limit) = limit else {
+        let Some(limit) = limit.filter(|_| !judged.is_short(stage)) else {
             self.not_available.fetch_add(1, Ordering::Relaxed);
             let remark = format!("stored, but there are not enough slaves: {counts}");
             return (ResponseCode::SlaveNotAvailable, remark);

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use protocol::code::ResponseCode;
 use protocol::code::request;
@@ -101,9 +102,17 @@ impl Drop for Slave {
 }
 
 async fn connect(running: &Running, ip: &str, report: u64) -> TcpStream {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.bind(SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0)).unwrap();
-    let mut stream = socket.connect(running.log.unwrap()).await.unwrap();
+    let deadline = Instant::now() + DEADLINE;
+    // Until a task of the broker listens at the port, which is bound, nobody gets through.
+    let mut stream = loop {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::new(ip.parse::<IpAddr>().unwrap(), 0)).unwrap();
+        match socket.connect(running.log.unwrap()).await {
+            Ok(stream) => break stream,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    };
     stream.write_all(&report.to_be_bytes()).await.unwrap();
     stream
 }
@@ -159,7 +168,7 @@ async fn a_send_is_acknowledged_when_a_slave_has_it_and_consumers_see_it_before(
     let sent = begin(&running, "Orders", "");
     assert_eq!(parked.await.unwrap().messages.len(), 1, "a consumer that waits is woken");
     until("the slave to get it", || slave.got.load(Ordering::SeqCst) >= running.store().end().0).await;
-    assert!(running.store().flushed().wait_until(running.store().end().0, std::time::Instant::now() + DEADLINE));
+    assert!(running.store().flushed().wait_until(running.store().end().0, Instant::now() + DEADLINE));
     assert!(!sent.is_finished(), "written, flushed and seen, and no slave has said that it has it");
     // It is others that do not wait.
     assert_eq!(code_of(&running, "Orders", &own("NONE")).await, 0);
@@ -180,12 +189,12 @@ async fn a_late_slave_is_named_with_what_is_missing() {
     let before = running.store().end().0;
     let late = running.send(&to("Orders", 0, ""), "second").await;
     assert_eq!(late.code, SLAVE_LATE, "{:?}", late.remark);
-    let missing = running.store().end().0 - before;
+    let missing = format!("{} bytes behind", running.store().end().0 - before);
     let remark = late.remark.clone().unwrap();
     for part in [
         "stored, but not on enough slaves within 300 ms (slaveTimeout)",
         "1 needed, 1 connected, 1 in sync",
-        &format!("{missing} bytes behind"),
+        missing.as_str(),
     ] {
         assert!(remark.contains(part), "{remark}");
     }
