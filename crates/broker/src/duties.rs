@@ -47,6 +47,7 @@ use crate::state::placement::Placement;
 use crate::state::registry::Registry;
 use crate::state::repeats::Repeats;
 use crate::state::role::{Role, Standing};
+use crate::state::slave_places::SlavePlaces;
 use crate::state::stats::Stats;
 use crate::state::topics::Topics;
 use crate::state::topics::of_another::OfAnother;
@@ -217,6 +218,9 @@ const DUTIES: &[Duty] = &[
     duty("events of lite topics", DELIVERING, Ends::Last, |broker, stop| Box::pin(lite::dispatch(broker, stop))),
     duty("mappings of static topics", MASTER, Ends::Last, |broker, stop| Box::pin(clean::keep(broker, stop))),
     duty("placement of topics", MASTER, Ends::Last, |broker, stop| Box::pin(placement::run(broker, stop))),
+    duty("places of slaves", MASTER, Ends::Last, |broker, stop| {
+        Box::pin(retention_floor::keep_slave_places(broker, stop))
+    }),
     duty("members of the set", MASTER, Ends::Last, |broker, stop| Box::pin(master::keep_members(broker, stop))),
     duty("log for slaves", MASTER, Ends::WithLog, |broker, stop| Box::pin(master::serve(broker, stop))),
     duty("copy of the log", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::follow(broker, stop))),
@@ -319,6 +323,8 @@ impl Broker {
         let lite = Arc::new(Lite::new(&hold, clock.clone(), random.clone()));
         let config_folder = store.options().root.join("config");
         let slaves = Arc::new(Slaves::of(store.end()));
+        let slave_places = Arc::new(SlavePlaces::load(&store));
+        slaves.remember(&slave_places.kept(), clock.elapsed());
         let broker = Arc::new(Broker {
             transactions: Arc::new(Transactions::new(&store, &topics)),
             timers,
@@ -344,6 +350,7 @@ impl Broker {
             log_port: log_port.map(LogPort::new),
             copies: Copies::new(&store, &slaves, clock.clone(), &store_settings),
             slaves,
+            slave_places,
             feeding: watch::Sender::new(feed_options(&settings)),
             members: Members::default(),
             limits: Limits::default(),
@@ -389,6 +396,7 @@ impl Broker {
         if let Some(timers) = &self.timers {
             journal.attach(tables::TIMERS, Arc::clone(timers) as Arc<dyn Table>);
         }
+        journal.attach(tables::SLAVE_PLACES, Arc::clone(&self.slave_places) as Arc<dyn Table>);
         pop::attach(journal, &self.pops);
         housekeeping::attach(self);
     }

@@ -50,6 +50,8 @@ pub(crate) const CONDITIONS: TableId = TableId(31);
 pub(crate) const ROLE: TableId = TableId(32);
 /// Topic name → where its queues ended when a slave became this master, 8 bytes little-endian each; see `state/offsets/ended.rs`.
 pub(crate) const ENDS: TableId = TableId(33);
+/// Where a file of the log begins that a slave needs, 8 bytes big-endian; see `state/slave_places.rs`.
+pub(crate) const SLAVE_PLACES: TableId = TableId(34);
 
 /// Keys of [`VERSIONS`].
 pub(crate) const TOPICS_VERSION: &[u8] = b"topics";

@@ -252,7 +252,7 @@ impl Slaves {
         let Some(slave) = self.rows.lock().remove(&number) else { return };
         {
             let mut left = self.left.lock();
-            if left.len() == LEFT_MAX {
+            if left.len() >= LEFT_MAX {
                 left.pop_front();
             }
             left.push_back((slave.needs(), now));
@@ -309,6 +309,12 @@ impl Slaves {
         left.retain(|(_, at)| now.saturating_sub(*at) < kept_for);
         needs.extend(left.iter().map(|(at, _)| *at));
         needs
+    }
+
+    /// Slaves of an earlier run, which have yet to come back, need the log from these places. As if they had left now.
+    pub fn remember(&self, needs: &[LogOffset], now: Duration) {
+        let mut left = self.left.lock();
+        left.extend(needs.iter().take(LEFT_MAX).map(|at| (*at, now)));
     }
 
     /// Counts why a connection ended.

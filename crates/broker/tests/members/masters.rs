@@ -184,8 +184,11 @@ async fn retention_has_looked(running: &Running) {
 async fn files_that_a_slave_has_yet_to_get_are_kept_as_long_as_is_said() {
     // Whatever the machine's disk is at.
     let more = &[("cleanFileForciblyEnable", "false")];
-    let master = start(Setup { segment_bytes: FILE, more, ..a_master(0) }).await;
+    let setup = || Setup { segment_bytes: FILE, more, ..a_master(0) };
+    let master = start(setup()).await;
     fill(&master, 8).await;
+    // What there was when it started a slave may have.
+    let master = start_on(setup(), master.stop().await).await;
     let needed = 4 * FILE + 1000;
     let slave = standing_at(master.log.unwrap(), needed).await;
     until("the slave is known", || async { master.broker.slaves().list().len() == 1 }).await;
@@ -211,6 +214,31 @@ async fn files_that_a_slave_has_yet_to_get_are_kept_as_long_as_is_said() {
     let mut late = standing_at(master.log.unwrap(), needed).await;
     until("it is told that it is too far behind", || async { closed(&master, "behind") == 1 }).await;
     assert_eq!(late.read(&mut [0; 64]).await.unwrap_or(0), 0);
+    master.stop().await;
+}
+
+/// Retention may look before slaves are back.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_a_slave_has_yet_to_get_are_kept_behind_a_restart_of_its_master() {
+    let more = &[("cleanFileForciblyEnable", "false")];
+    let setup = || Setup { segment_bytes: FILE, more, ..a_master(0) };
+    let master = start(setup()).await;
+    fill(&master, 8).await;
+    let master = start_on(setup(), master.stop().await).await;
+    let needed = 4 * FILE + 1000;
+    let slave = standing_at(master.log.unwrap(), needed).await;
+    until("the slave is known", || async { master.broker.slaves().list().len() == 1 }).await;
+    let left = master.stop().await;
+    drop(slave);
+
+    let master = start_on(setup(), left).await;
+    let min = || master.store().min_offset().0;
+    retention_has_looked(&master).await;
+    until("the files before its place are gone", || async { min() + FILE > needed }).await;
+    retention_has_looked(&master).await;
+    assert!(min() <= needed, "a file is gone that it has yet to get");
+    let _slave = standing_at(master.log.unwrap(), needed).await;
+    until("it is back", || async { master.broker.slaves().list().len() == 1 }).await;
     master.stop().await;
 }
 

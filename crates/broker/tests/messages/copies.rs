@@ -66,15 +66,16 @@ struct Slave {
 }
 
 impl Slave {
-    /// Connects from this address of the machine, and reports that it has the log as it is.
+    /// Connects from this address of the machine with what slaves have of the log, and gets the rest.
     async fn at(running: &Running, ip: &str) -> Slave {
-        let count = running.broker.slaves().list().len();
-        let end = running.store().end().0;
-        let stream = connect(running, ip, end).await;
+        let (begin, end) = (running.broker.slaves().given().0, running.store().end());
+        let stream = connect(running, ip, begin).await;
+        let address = stream.local_addr().unwrap();
         let (acknowledges, told) = watch::channel(true);
-        let (acknowledged, got) = (Arc::new(AtomicU64::new(end)), Arc::new(AtomicU64::new(end)));
+        let (acknowledged, got) = (Arc::new(AtomicU64::new(begin)), Arc::new(AtomicU64::new(begin)));
         let task = tokio::spawn(follow(stream, told, Arc::clone(&acknowledged), Arc::clone(&got)));
-        until("the slave", || running.broker.slaves().list().len() > count).await;
+        let has_all = |slave: &replica::lag::Slave| slave.address == address && slave.acknowledged >= end;
+        until("the slave", || running.broker.slaves().list().iter().any(has_all)).await;
         Slave { acknowledges, acknowledged, got, task }
     }
 
