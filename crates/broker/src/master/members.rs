@@ -169,6 +169,7 @@ mod tests {
         let may = |address: &str| may(&broker, address.parse().unwrap());
         assert!(may("127.0.0.1") && may("::1") && !may("10.0.0.5"));
 
+        let mut changes = broker.members.changes();
         let identity = broker.identity();
         let of = |cluster: &str, id: i64, address: &str| BrokerData {
             broker_name: identity.broker_name.clone(),
@@ -183,6 +184,7 @@ mod tests {
             sleep(Duration::from_millis(20)).await;
         }
         assert!(!may("10.0.0.6"), "of another cluster");
+        changes.changed().await.unwrap();
 
         let replica_allow = Networks::parse("10.0.1.0/24").unwrap();
         broker
