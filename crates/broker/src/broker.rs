@@ -44,6 +44,7 @@ use crate::state::registry::{Identity, Registry};
 use crate::state::repeats::Repeats;
 use crate::state::role::Standing;
 use crate::state::routes::Routes;
+use crate::state::slave_places::SlavePlaces;
 use crate::state::stats::Stats;
 use crate::state::topics::Topics;
 use crate::static_topic::forward::Forward;
@@ -107,6 +108,8 @@ pub struct Broker {
     pub(crate) copies: Arc<Copies>,
     /// How they are fed. Changes with the settings.
     pub(crate) feeding: watch::Sender<FeedOptions>,
+    /// Which files the next start keeps for slaves.
+    pub(crate) slave_places: Arc<SlavePlaces>,
     /// The brokers of this set, of which slaves may have the log.
     pub(crate) members: Members,
     pub(crate) limits: Limits,

@@ -48,6 +48,7 @@ use crate::state::placement::Placement;
 use crate::state::registry::Registry;
 use crate::state::repeats::Repeats;
 use crate::state::role::{Role, Standing};
+use crate::state::slave_places::SlavePlaces;
 use crate::state::stats::Stats;
 use crate::state::topics::Topics;
 use crate::state::topics::of_another::OfAnother;
@@ -139,17 +140,20 @@ enum Ends {
     WithRegistration,
     /// Nobody changes anything any more.
     Last,
+    /// Nothing is appended any more. Slaves get what they have not.
+    WithLog,
 }
 
 impl Ends {
-    const ALL: [Ends; 5] =
+    /// All but [`Ends::WithLog`], which is the last.
+    const BEFORE_LOG: [Ends; 5] =
         [Ends::WithRequests, Ends::WithPromises, Ends::WithWaits, Ends::WithRegistration, Ends::Last];
 
     /// How long a stop waits for them.
     fn limit(self) -> Duration {
         match self {
             Ends::WithPromises => LAST_DELIVERY,
-            Ends::WithRequests | Ends::WithWaits | Ends::WithRegistration | Ends::Last => LAST_WORK,
+            Ends::WithRequests | Ends::WithWaits | Ends::WithRegistration | Ends::Last | Ends::WithLog => LAST_WORK,
         }
     }
 }
@@ -215,8 +219,11 @@ const DUTIES: &[Duty] = &[
     duty("events of lite topics", DELIVERING, Ends::Last, |broker, stop| Box::pin(lite::dispatch(broker, stop))),
     duty("mappings of static topics", MASTER, Ends::Last, |broker, stop| Box::pin(clean::keep(broker, stop))),
     duty("placement of topics", MASTER, Ends::Last, |broker, stop| Box::pin(placement::run(broker, stop))),
+    duty("places of slaves", MASTER, Ends::Last, |broker, stop| {
+        Box::pin(retention_floor::keep_slave_places(broker, stop))
+    }),
     duty("members of the set", MASTER, Ends::Last, |broker, stop| Box::pin(master::keep_members(broker, stop))),
-    duty("log for slaves", MASTER, Ends::WithWaits, |broker, stop| Box::pin(master::serve(broker, stop))),
+    duty("log for slaves", MASTER, Ends::WithLog, |broker, stop| Box::pin(master::serve(broker, stop))),
     duty("copy of the log", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::follow(broker, stop))),
     duty("tables of the master", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::keep_tables(broker, stop))),
     duty("registration", ALL, Ends::WithRegistration, |broker, stop| Box::pin(register::keep_registered(broker, stop))),
@@ -254,7 +261,12 @@ impl Broker {
 
     /// Ends all duties, one step of [`Ends`] after the other. [`Broker::begin_duties`] starts them again, from what the log and the journal say then.
     pub async fn end_duties(&self) {
-        for step in Ends::ALL {
+        self.end_duties_before_log().await;
+        self.end_step(Ends::WithLog).await;
+    }
+
+    async fn end_duties_before_log(&self) {
+        for step in Ends::BEFORE_LOG {
             self.end_step(step).await;
         }
     }
@@ -311,7 +323,9 @@ impl Broker {
         let registry = Arc::new(Registry::new(&name_servers, calls));
         let lite = Arc::new(Lite::new(&hold, clock.clone(), random.clone()));
         let config_folder = store.options().root.join("config");
-        let slaves = Arc::<Slaves>::default();
+        let slaves = Arc::new(Slaves::of(store.end()));
+        let slave_places = Arc::new(SlavePlaces::load(&store));
+        slaves.remember(&slave_places.kept(), clock.elapsed());
         let broker = Arc::new(Broker {
             transactions: Arc::new(Transactions::new(&store, &topics)),
             timers,
@@ -338,6 +352,7 @@ impl Broker {
             log_port: log_port.map(LogPort::new),
             copies: Copies::new(&store, &slaves, clock.clone(), &store_settings),
             slaves,
+            slave_places,
             feeding: watch::Sender::new(feed_options(&settings)),
             members: Members::default(),
             limits: Limits::default(),
@@ -383,6 +398,7 @@ impl Broker {
         if let Some(timers) = &self.timers {
             journal.attach(tables::TIMERS, Arc::clone(timers) as Arc<dyn Table>);
         }
+        journal.attach(tables::SLAVE_PLACES, Arc::clone(&self.slave_places) as Arc<dyn Table>);
         pop::attach(journal, &self.pops);
         housekeeping::attach(self);
     }
@@ -396,7 +412,7 @@ impl Broker {
     /// Listeners stop before. An error if `config/*.json` could not be written as the journal has
     /// them; all else is done then, too.
     pub async fn stop(&self) -> Result<(), ConfigFilesError> {
-        self.end_duties().await;
+        self.end_duties_before_log().await;
         let handed_over = async {
             // It would append to a copy.
             if self.standing.is_slave() { Ok(()) } else { pop::hand_over(self).await }
@@ -408,6 +424,7 @@ impl Broker {
             }
             Err(_) => tracing::warn!("handing over leases does not end, going on without; the journal holds them"),
         }
+        self.end_step(Ends::WithLog).await;
         housekeeping::finish(self).await
     }
 }

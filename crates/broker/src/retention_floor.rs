@@ -3,7 +3,7 @@
 //!
 //! A group counts in a topic while it is connected and subscribes to it, or has committed there within `activeGroupHours`, restarts in
 //! between or not; one that went away for longer has lost its claim, as in Apache. What was popped and is on lease counts in any case: it comes
-//! again, unless it is acknowledged. A slave counts while it is connected and for a while longer, unless it is too far behind
+//! again, unless it is acknowledged. A slave counts while it is connected and for a while longer, also behind a restart of ours, unless it is too far behind
 //! (`replicaRetentionMax`). Retention and the page of metrics ask on threads that may wait, so a look into a queue's file is allowed
 //! here.
 
@@ -16,11 +16,14 @@ use protocol::LogOffset;
 use store::{HourOfDay, Retention};
 
 use crate::broker::Broker;
+use crate::tasks::Stop;
 use crate::transaction;
 
 const HOUR_MS: i64 = 3_600_000;
 /// How long files are kept for a slave that left: longer than it takes to start again.
 const SLAVES_KEPT_FOR: Duration = Duration::from_secs(300);
+/// How often it is noted for the next start what slaves need.
+const SLAVES_NOTED_EVERY: Duration = Duration::from_secs(1);
 
 /// Which old files of the store go, and when, by the settings. Hours are those of the machine's zone, as in Apache; UTC where it has none.
 pub fn retention(settings: &StoreSettings) -> Retention {
@@ -73,6 +76,21 @@ pub(crate) fn slaves_need_from(broker: &Broker) -> Option<LogOffset> {
     let bytes_max = u64::try_from(u128::from(disk_bytes) * u128::from(percent) / 100).unwrap_or(u64::MAX);
     let end = broker.store.end().0;
     needs.into_iter().filter(|at| end.saturating_sub(at.0) <= bytes_max).min()
+}
+
+/// Notes in the journal what slaves need, so that the next start keeps it for them until they are back.
+pub(crate) async fn keep_slave_places(broker: Arc<Broker>, mut stop: Stop) {
+    let keep = || broker.slave_places.keep(&broker.slaves.needs(broker.clock.elapsed(), SLAVES_KEPT_FOR));
+    while !stop.is_asked() {
+        keep();
+        tokio::select! {
+            biased;
+            () = stop.asked() => {}
+            () = tokio::time::sleep(SLAVES_NOTED_EVERY) => {}
+        }
+    }
+    // They are still connected.
+    keep();
 }
 
 /// Where the oldest message lies that waits for its time, or for its end: timer messages, those of delay levels, half messages.

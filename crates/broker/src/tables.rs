@@ -52,6 +52,8 @@ pub(crate) const ROLE: TableId = TableId(32);
 pub(crate) const ENDS: TableId = TableId(33);
 /// `topic@group`, a zero byte, the queue id (4 bytes big-endian) → an offset that the master of this slave is to have, 8 bytes little-endian.
 pub(crate) const OWED: TableId = TableId(34);
+/// Where a file of the log begins that a slave needs, 8 bytes big-endian; see `state/slave_places.rs`.
+pub(crate) const SLAVE_PLACES: TableId = TableId(35);
 
 /// Keys of [`VERSIONS`].
 pub(crate) const TOPICS_VERSION: &[u8] = b"topics";

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 /// Parts of one list.
 const PARTS_MAX: usize = 1_000;
+/// Bits before an IPv4 address that is written as IPv6 (`::ffff:10.0.0.5`).
+const MAPPED_BITS: u8 = 96;
 
 /// Addresses that begin alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +50,17 @@ fn network(part: &str) -> Result<Network, String> {
     if bits > bits_max {
         return Err(format!("no list of addresses: the prefix of {part} has {bits} bits, the limit is {bits_max}"));
     }
-    Ok(Network { first, bits })
+    // IPv4 written as IPv6 is looked for as IPv4.
+    let canonical = first.to_canonical();
+    if canonical.is_ipv4() == first.is_ipv4() {
+        return Ok(Network { first, bits });
+    }
+    let Some(bits) = bits.checked_sub(MAPPED_BITS) else {
+        return Err(format!(
+            "no list of addresses: {part} is IPv4 written as IPv6, and its prefix has {bits} bits, {MAPPED_BITS} are the least"
+        ));
+    };
+    Ok(Network { first: canonical, bits })
 }
 
 impl Network {
@@ -80,8 +92,17 @@ mod tests {
     }
 
     #[test]
+    fn an_address_of_ipv4_may_be_written_as_ipv6() {
+        let list = Networks::parse("::ffff:10.0.0.5, ::ffff:10.1.0.0/112").unwrap();
+        let has = |address: &str| list.contains(address.parse().unwrap());
+        assert!(has("10.0.0.5") && has("::ffff:10.0.0.5") && has("10.1.7.7") && has("::ffff:10.1.7.7"));
+        assert!(!has("10.0.0.6") && !has("10.2.0.1") && !has("::ffff:10.2.0.1"));
+        assert!(Networks::parse("::ffff:0.0.0.0/96").unwrap().contains("1.2.3.4".parse().unwrap()));
+    }
+
+    #[test]
     fn what_is_no_address_is_named() {
-        for wrong in ["10.0.0.0/33", "host", "10.0.0", "10.0.0.0/x", "::/129"] {
+        for wrong in ["10.0.0.0/33", "host", "10.0.0", "10.0.0.0/x", "::/129", "::ffff:10.0.0.0/95"] {
             let said = Networks::parse(&format!("10.0.0.1,{wrong}")).unwrap_err();
             assert!(said.contains(wrong), "{said}");
         }

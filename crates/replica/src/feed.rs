@@ -1,8 +1,9 @@
 //! The master's side of one slave on the plain stream, without socket or clock: [`Feed::step`] takes what happened and says what to do.
 //!
 //! A slave is sent nothing before its first report, which says where the transfer begins. From then on each report acknowledges what lies
-//! below it. Anybody can connect and send 8 bytes, so a report counts only if the slave can have the bytes: the first one must lie inside
-//! the log, a later one below what was sent on this connection, and none may go back. What does not fit ends the connection.
+//! below it. Anybody can connect and send 8 bytes, so a report counts only if the slave can have the bytes: the first one must lie below what
+//! slaves can have of this log ([`LogRange::given`]), a later one below what was sent on this connection, and none may go back. What does not
+//! fit ends the connection. A report may lie inside a record: Apache's slave takes frames, which end anywhere, and reports what it has of them.
 //!
 //! `feed/driver.rs` has the socket and reads the log, `feed/port.rs` lets slaves in.
 
@@ -64,6 +65,10 @@ pub struct LogRange {
     pub min: u64,
     /// What can be sent ends here.
     pub end: u64,
+    /// What a slave can have before it connects ends here: where the log ended when the store was opened, or what was sent to a slave since,
+    /// also the first record by a request. Bytes above it are the master's alone: a slave that reports them has
+    /// others, of a master that has lost them.
+    pub given: u64,
     /// `mappedFileSizeCommitLog`.
     pub segment_bytes: u64,
 }
@@ -118,15 +123,15 @@ pub enum Closed {
     /// Bytes that are no report.
     #[error(transparent)]
     Misread(#[from] Misread),
-    /// The slave's log is longer than ours.
+    /// The slave's log is longer than what was given of ours.
     #[error(
-        "the slave reports {report} and the log ends at {end}: it has what this master does not have; cut its log, or move its store away"
+        "the slave reports {report}, and of this master's log no slave can have more than {given}: it has what this master does not have; cut its log, or move its store away"
     )]
     Ahead {
         /// As reported.
         report: u64,
-        /// Where our log ends.
-        end: u64,
+        /// As [`LogRange::given`] was when a slave of this address reported this first.
+        given: u64,
     },
     /// What the slave needs next is gone.
     #[error("the slave reports {report} and the log begins at {min}: it has to copy the log anew, move its store away")]
@@ -267,6 +272,17 @@ pub struct Feed {
     heard_at: Duration,
     sent_at: Duration,
     allowance: Option<Allowance>,
+    /// See [`Feed::after`].
+    refused: Option<Refused>,
+}
+
+/// What a slave reported before while no slave could have it. It has not got the bytes since: nothing was sent to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The report.
+    pub report: u64,
+    /// [`LogRange::given`] at that time.
+    pub given: u64,
 }
 
 impl Feed {
@@ -282,7 +298,14 @@ impl Feed {
             stage: Stage::Idle,
             heard_at: now,
             sent_at: now,
+            refused: None,
         }
+    }
+
+    /// A slave of this address was turned away before, as it was ahead.
+    #[must_use]
+    pub fn after(self, refused: Option<Refused>) -> Feed {
+        Feed { refused, ..self }
     }
 
     /// From now on the slave is fed in another way. Where its transfer began stays.
@@ -354,8 +377,15 @@ impl Feed {
 
     fn reported(&mut self, log: LogRange, report: u64, effects: &mut Effects) -> Result<(), Closed> {
         let Some(began) = self.began else {
-            if report > log.end {
-                return Err(Closed::Ahead { report, end: log.end });
+            // A log that begins with a file of ours, and has nothing of it, may have been made a moment ago, by what we say of our log.
+            let begins_here = report % log.segment_bytes.max(1) == 0 && report <= log.end;
+            let given = log.given.min(log.end);
+            if report > given && !begins_here {
+                return Err(Closed::Ahead { report, given });
+            }
+            // Others have got as much since. This one has not.
+            if let Some(Refused { report, given }) = self.refused.filter(|refused| refused.report == report) {
+                return Err(Closed::Ahead { report, given });
             }
             let begin = match report {
                 0 if self.options.from_last_file => (log.end - log.end % log.segment_bytes.max(1)).max(log.min),
@@ -363,14 +393,16 @@ impl Feed {
                 _ if report < log.min => return Err(Closed::Behind { report, min: log.min }),
                 _ => report,
             };
-            (self.began, self.next, self.acknowledged) = (Some(begin), begin, report);
-            (effects.begun, effects.acknowledged) = (Some(LogOffset(begin)), Some(LogOffset(report)));
+            let acknowledged = report.min(given);
+            (self.began, self.next, self.acknowledged) = (Some(begin), begin, acknowledged);
+            (effects.begun, effects.acknowledged) = (Some(LogOffset(begin)), Some(LogOffset(acknowledged)));
             return Ok(());
         };
         if report > self.next {
             return Err(Closed::Unsent { report, sent: self.next });
         }
-        if report == self.acknowledged {
+        // It has nothing of what was sent.
+        if report == self.acknowledged || report == began {
             return Ok(());
         }
         // An empty slave has nothing until it has something of what was sent.

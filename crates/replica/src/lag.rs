@@ -14,12 +14,16 @@ use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::body::{HaConnectionRuntimeInfo, HaRuntimeInfo};
 
-use crate::feed::{CLOSED, Closed};
+use crate::feed::{CLOSED, Closed, Refused};
 
 /// Slaves that left whose places are remembered.
 const LEFT_MAX: usize = 64;
-/// Lines about connections that end are logged as often as this.
+/// Addresses of which it is remembered that their slave was ahead.
+const AHEAD_MAX: usize = 64;
+/// Each second gives one more line about connections.
 const LINE_EVERY: Duration = Duration::from_secs(1);
+/// Lines about slaves that may come at once: as many as a set has slaves, as a rule.
+const SLAVE_LINES_MAX: u32 = 16;
 
 /// Bytes a second, of the last whole second.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,23 +126,81 @@ pub struct Slaves {
     rows: Mutex<HashMap<u64, Slave>>,
     /// Where slaves that left were, and when they did, the newest last. Guards itself only.
     left: Mutex<VecDeque<(LogOffset, Duration)>>,
+    /// [`Slaves::given`]. Release before the bytes go out, Acquire where a report of them is judged.
+    given: AtomicU64,
+    /// Slaves that were turned away as ahead, the newest last; an address once. Guards itself only.
+    ahead: Mutex<VecDeque<(IpAddr, Refused)>>,
     /// Bytes of the log that went out. Relaxed: it stands alone.
     sent: AtomicU64,
     /// By [`Closed::kind`]. Relaxed: they stand alone.
     closed: [AtomicU64; CLOSED.len()],
-    /// Guards itself only.
-    lines: Mutex<Lines>,
+    /// By [`Line`]. Guards itself only.
+    lines: Mutex<[Lines; 3]>,
     on_change: OnceLock<OnChange>,
 }
 
+/// Of an empty log.
 impl Default for Slaves {
     fn default() -> Slaves {
+        Slaves::of(LogOffset(0))
+    }
+}
+
+/// Something that is logged of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// One that has not reported has ended: anybody's.
+    Stranger,
+    /// A slave copies the log.
+    Begun,
+    /// It is gone.
+    Gone,
+}
+
+/// Lines of one kind: one a second, and some at once after a while without, with how many were left out.
+#[derive(Debug)]
+struct Lines {
+    max: u32,
+    left: u32,
+    /// When `left` was counted.
+    at: Duration,
+    untold: u64,
+}
+
+impl Lines {
+    fn new(max: u32) -> Lines {
+        Lines { max, left: max, at: Duration::ZERO, untold: 0 }
+    }
+
+    fn take(&mut self, now: Duration) -> Option<u64> {
+        let seconds = now.saturating_sub(self.at).as_secs() / LINE_EVERY.as_secs();
+        if seconds > 0 {
+            self.left = self.left.saturating_add(u32::try_from(seconds).unwrap_or(u32::MAX)).min(self.max);
+            self.at = now;
+        }
+        if self.left == 0 {
+            self.untold += 1;
+            return None;
+        }
+        if self.left == self.max {
+            self.at = now;
+        }
+        self.left -= 1;
+        Some(std::mem::take(&mut self.untold))
+    }
+}
+
+impl Slaves {
+    /// Of a log that ended here when the store was opened.
+    pub fn of(opened: LogOffset) -> Slaves {
         Slaves {
             rows: Mutex::default(),
             left: Mutex::default(),
+            given: AtomicU64::new(opened.0),
+            ahead: Mutex::default(),
             sent: AtomicU64::new(0),
             closed: std::array::from_fn(|_| AtomicU64::new(0)),
-            lines: Mutex::default(),
+            lines: Mutex::new([Lines::new(1), Lines::new(SLAVE_LINES_MAX), Lines::new(SLAVE_LINES_MAX)]),
             on_change: OnceLock::new(),
         }
     }
@@ -148,13 +210,6 @@ impl fmt::Debug for Slaves {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slaves").field("rows", &self.rows).finish_non_exhaustive()
     }
-}
-
-/// Lines about connections that ended: one a second, with how many there were without one.
-#[derive(Debug, Default)]
-struct Lines {
-    last: Option<Duration>,
-    untold: u64,
 }
 
 impl Slaves {
@@ -187,6 +242,7 @@ impl Slaves {
 
     /// A frame with so many bytes of the log goes to the slave of this number; the one after it begins at `next`.
     pub fn sending(&self, number: u64, now: Duration, next: LogOffset, bytes: usize, end: LogOffset) {
+        self.note_given(next);
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
         self.update(number, |slave| {
             slave.next = next;
@@ -211,12 +267,43 @@ impl Slaves {
         let Some(slave) = self.rows.lock().remove(&number) else { return };
         {
             let mut left = self.left.lock();
-            if left.len() == LEFT_MAX {
+            if left.len() >= LEFT_MAX {
                 left.pop_front();
             }
             left.push_back((slave.needs(), now));
         }
         self.changed();
+    }
+
+    /// What lies below is about to be told to a slave, in frames or otherwise.
+    pub fn note_given(&self, next: LogOffset) {
+        self.given.fetch_max(next.0, Ordering::Release);
+    }
+
+    /// What a slave can have before it connects ends here: where the log ended when the store was opened, or what was sent to a slave since.
+    pub fn given(&self) -> LogOffset {
+        LogOffset(self.given.load(Ordering::Acquire))
+    }
+
+    /// A slave of this address was turned away as ahead; it will try again.
+    pub(crate) fn note_ahead(&self, address: IpAddr, refused: Refused) {
+        let mut ahead = self.ahead.lock();
+        match ahead.iter_mut().find(|(known, _)| *known == address) {
+            // What it could not have at first counts.
+            Some((_, known)) if known.report == refused.report => {}
+            Some((_, known)) => *known = refused,
+            None => {
+                if ahead.len() == AHEAD_MAX {
+                    ahead.pop_front();
+                }
+                ahead.push_back((address, refused));
+            }
+        }
+    }
+
+    /// What a slave of this address reported last while nobody could have it.
+    pub(crate) fn ahead_of(&self, address: IpAddr) -> Option<Refused> {
+        self.ahead.lock().iter().find(|(known, _)| *known == address).map(|(_, refused)| *refused)
     }
 
     /// Bytes of the log that went to slaves since the start.
@@ -233,16 +320,20 @@ impl Slaves {
         needs
     }
 
-    /// Counts why a connection ended. Says whether that may be logged now, and how many before were not.
-    pub(crate) fn note_closed(&self, now: Duration, why: &Closed) -> Option<u64> {
+    /// Slaves of an earlier run, which have yet to come back, need the log from these places. As if they had left now.
+    pub fn remember(&self, needs: &[LogOffset], now: Duration) {
+        let mut left = self.left.lock();
+        left.extend(needs.iter().take(LEFT_MAX).map(|at| (*at, now)));
+    }
+
+    /// Counts why a connection ended.
+    pub(crate) fn note_closed(&self, why: &Closed) {
         self.closed[why.kind()].fetch_add(1, Ordering::Relaxed);
-        let mut lines = self.lines.lock();
-        if lines.last.is_some_and(|last| now.saturating_sub(last) < LINE_EVERY) {
-            lines.untold += 1;
-            return None;
-        }
-        lines.last = Some(now);
-        Some(std::mem::take(&mut lines.untold))
+    }
+
+    /// Whether this may be logged now, and how many before were not.
+    pub(crate) fn may_tell(&self, now: Duration, line: Line) -> Option<u64> {
+        self.lines.lock()[line as usize].take(now)
     }
 
     /// How many connections ended since the start, by reason.
@@ -422,8 +513,32 @@ mod tests {
     #[test]
     fn many_connections_that_end_are_counted_and_logged_once_a_second() {
         let slaves = Slaves::default();
-        let lines: Vec<_> = (0..2500).map(|now| slaves.note_closed(ms(now), &Closed::NotAllowed)).collect();
-        assert_eq!(lines.into_iter().flatten().collect::<Vec<_>>(), [0, 999, 999]);
+        let told = |line| {
+            let lines = (0..2500).map(|now| slaves.may_tell(ms(now), line));
+            lines.flatten().collect::<Vec<_>>()
+        };
+        assert_eq!(told(Line::Stranger), [0, 999, 999]);
+        // Slaves that are lost together are all named; one that comes and goes all the time is not each time.
+        for line in [Line::Begun, Line::Gone] {
+            let lines = told(line);
+            assert_eq!((lines.len(), lines.iter().sum::<u64>()), (18, 999 - 15 + 999));
+        }
+        (0..2500).for_each(|_| slaves.note_closed(&Closed::NotAllowed));
         assert_eq!(slaves.closed().next(), Some(("notAllowed", 2500)));
+    }
+
+    #[test]
+    fn a_slave_that_was_ahead_is_known_again_by_its_address() {
+        let slaves = Slaves::of(LogOffset(900));
+        let address = |number: u64| IpAddr::from(std::net::Ipv4Addr::from_bits(number as u32));
+        let refused = |report, given| Refused { report, given };
+        slaves.note_ahead(address(1), refused(1000, 900));
+        slaves.note_sent(LogOffset(1100), 200);
+        slaves.note_sent(LogOffset(1000), 100);
+        slaves.note_ahead(address(1), refused(1000, 1100));
+        assert_eq!((slaves.given(), slaves.ahead_of(address(1))), (LogOffset(1100), Some(refused(1000, 900))));
+        assert_eq!(slaves.ahead_of(address(2)), None);
+        (2..2 + AHEAD_MAX as u64).for_each(|number| slaves.note_ahead(address(number), refused(2000, 1100)));
+        assert_eq!((slaves.ahead_of(address(1)), slaves.ahead.lock().len()), (None, AHEAD_MAX));
     }
 }

@@ -51,6 +51,7 @@ pub(crate) fn update(
         broker.groups.set_creates_missing(broker_settings.auto_create_subscription_group);
         broker.feeding.send_replace(feed_options(&broker_settings));
         broker.settings.store(broker_settings.into());
+        broker.members.changed();
         let retention = crate::retention_floor::retention(&store_settings);
         broker.store.tune_journal(crate::journal::options(&store_settings));
         broker.store.limit_light_queues(store_settings.max_lmq_consume_queue_num);

@@ -5,11 +5,13 @@
 use std::sync::Arc;
 
 use net::{Outgoing, ReplyTo, Request, SharedSlice};
+use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use protocol::names;
 use protocol::request::{
     EarliestStoreTimeReply, GetEarliestStoreTime, GetMaxOffset, GetMinOffset, SearchOffset, ViewMessage,
 };
+use replica::lag::Slaves;
 use store::{Boundary, ConsumeQueue, LogSlice, Store};
 
 use crate::broker::Broker;
@@ -30,7 +32,22 @@ pub(crate) fn message_by_id(
     out: &mut Outgoing,
 ) -> Result<(), Refusal> {
     let offset = ViewMessage::decode(&request.header.fields)?.offset;
-    record_at(&broker.store, offset)?.answer(broker, session, request, out, encode_record)
+    let record = record_at(&broker.store, offset)?;
+    let record = if offset == 0 { first_given(record, Arc::clone(&broker.slaves)) } else { record };
+    record.answer(broker, session, request, out, encode_record)
+}
+
+/// A slave with an empty log asks for the first record, and then reports that it has it.
+fn first_given(record: Eventual<LogSlice>, slaves: Arc<Slaves>) -> Eventual<LogSlice> {
+    let note = move |record: &LogSlice| slaves.note_given(LogOffset(record.as_ref().len() as u64));
+    match record {
+        Eventual::Now(record) => {
+            note(&record);
+            Eventual::Now(record)
+        }
+        Eventual::OnDisk(look) => Eventual::OnDisk(Box::new(move |store| look(store).inspect(note))),
+        Eventual::Elsewhere(asking) => Eventual::Elsewhere(asking),
+    }
 }
 
 /// The record that begins at a log offset. A replica that connects asks for the last one that it has, also if it could not acknowledge that.

@@ -178,6 +178,7 @@ mod tests {
         let may = |address: &str| may(&broker, address.parse().unwrap());
         assert!(may("127.0.0.1") && may("::1") && !may("10.0.0.5"));
 
+        let mut changes = broker.members.changes();
         let identity = broker.identity();
         let of = |cluster: &str, id: i64, address: &str| BrokerData {
             broker_name: identity.broker_name.clone(),
@@ -193,6 +194,7 @@ mod tests {
             sleep(Duration::from_millis(20)).await;
         }
         assert!(!may("10.0.0.6"), "of another cluster");
+        changes.changed().await.unwrap();
         // Somebody else's topic has the set's name.
         *names.of_route.lock() = vec![of("another", 1, "10.0.0.6:10911")];
         *names.of_cluster.lock() = vec![of(&identity.cluster_name, 2, "10.0.0.7:10911")];
@@ -201,6 +203,7 @@ mod tests {
             sleep(Duration::from_millis(20)).await;
         }
         assert!(!may("10.0.0.6"), "of another cluster");
+        changes.changed().await.unwrap();
 
         let replica_allow = Networks::parse("10.0.1.0/24").unwrap();
         broker

@@ -39,10 +39,14 @@ pub(crate) async fn serve(broker: Arc<Broker>, mut stop: Stop) {
 }
 
 fn listen(broker: &Arc<Broker>, log_port: &LogPort) -> std::io::Result<FeedPort> {
-    let of = Arc::downgrade(broker);
-    // Nobody may once the broker is gone.
-    let allowed = Allowed::new(move |address| of.upgrade().is_some_and(|broker| members::may(&broker, address)));
-    let options = PortOptions { feed: broker.feeding.subscribe(), ..PortOptions::new(allowed) };
+    let options = PortOptions { feed: broker.feeding.subscribe(), ..PortOptions::new(allowed(broker)) };
     let (store, clock, slaves) = (Arc::clone(&broker.store), broker.clock.clone(), Arc::clone(&broker.slaves));
     FeedPort::on(log_port.take()?, store, clock, options, slaves)
+}
+
+fn allowed(broker: &Arc<Broker>) -> Allowed {
+    let of = Arc::downgrade(broker);
+    // Nobody may once the broker is gone.
+    let may = move |address| of.upgrade().is_some_and(|broker| members::may(&broker, address));
+    Allowed::changing(may, broker.members.changes())
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// A snapshot, which the port looks into without waiting.
 #[derive(Default)]
@@ -13,6 +13,8 @@ pub(crate) struct Members {
     known: ArcSwap<BTreeSet<IpAddr>>,
     /// An address was turned away.
     refused: Notify,
+    /// Who may have the log has changed, by these or by the settings.
+    changes: watch::Sender<()>,
 }
 
 impl Members {
@@ -30,7 +32,18 @@ impl Members {
         if **self.known.load() != known {
             tracing::debug!(?known, "addresses of the brokers of this set");
             self.known.store(Arc::new(known));
+            self.changed();
         }
+    }
+
+    /// Has slaves that are connected looked at again, behind a change of the settings.
+    pub(crate) fn changed(&self) {
+        self.changes.send_replace(());
+    }
+
+    /// Tells of each change.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     /// Ready once for all addresses that were not known since the last time.

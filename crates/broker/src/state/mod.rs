@@ -22,5 +22,6 @@ pub(crate) mod registry;
 pub(crate) mod repeats;
 pub(crate) mod role;
 pub(crate) mod routes;
+pub(crate) mod slave_places;
 pub(crate) mod stats;
 pub(crate) mod topics;

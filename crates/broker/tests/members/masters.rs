@@ -1,15 +1,20 @@
 //! A master of ours and its slaves: what comes over, what is kept for them, who is let in, and what operators are told.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use protocol::body::HaRuntimeInfo;
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
+use protocol::request::PopMessage;
+use store::{HourOfDay, Retention};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::slaves::{figure, until, until_equal};
-use crate::support::{self, Setup, start, start_on};
+use crate::support::{self, Setup, start, start_on, to};
 use crate::{Running, beat, commit, committed, listening_client, make_topic, make_topic_with};
 
 const FILE: u64 = 256 << 10;
@@ -154,10 +159,36 @@ async fn duties_that_end_and_begin_again_serve_slaves_at_the_same_port() {
     master.stop().await;
 }
 
+/// Has the log shortened to 512 KiB, and returns when that was tried.
+async fn retention_has_looked(running: &Running) {
+    // The hour is asked for before a file is looked at: with the second one the look before has ended.
+    for _ in 0..2 {
+        let has_begun = Arc::new(AtomicBool::new(false));
+        let begins = Arc::clone(&has_begun);
+        let hour_of_day = HourOfDay::new(move |_| {
+            begins.store(true, Ordering::Relaxed);
+            0
+        });
+        running.store().retain(Retention {
+            delete_when: Vec::new(),
+            hour_of_day,
+            clean_forcibly: false,
+            log_bytes_max: Some(512 << 10),
+            ..Retention::default()
+        });
+        until("retention looks", || async { has_begun.load(Ordering::Relaxed) }).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn files_that_a_slave_has_yet_to_get_are_kept_as_long_as_is_said() {
-    let master = start(Setup { segment_bytes: FILE, ..a_master(0) }).await;
+    // Whatever the machine's disk is at.
+    let more = &[("cleanFileForciblyEnable", "false")];
+    let setup = || Setup { segment_bytes: FILE, more, ..a_master(0) };
+    let master = start(setup()).await;
     fill(&master, 8).await;
+    // What there was when it started a slave may have.
+    let master = start_on(setup(), master.stop().await).await;
     let needed = 4 * FILE + 1000;
     let slave = standing_at(master.log.unwrap(), needed).await;
     until("the slave is known", || async { master.broker.slaves().list().len() == 1 }).await;
@@ -173,15 +204,41 @@ async fn files_that_a_slave_has_yet_to_get_are_kept_as_long_as_is_said() {
     until("the slave is gone", || async { master.broker.slaves().list().is_empty() }).await;
     fill(&master, 1).await;
     update(&master, "replicaRetentionMax=100\n").await;
+    retention_has_looked(&master).await;
     assert!(min() <= needed, "a file is gone that it has yet to get");
     let end = master.store().end().0;
     assert_eq!(metric(&master.metrics(), "gantry_log_needed_by_slaves_bytes", ""), Some((end - needed) as f64));
 
-    update(&master, "replicaRetentionMax=0\n").await;
+    update(&master, "commitLogBytesMax=512K\nreplicaRetentionMax=0\n").await;
     until("nothing is kept for it any more", || async { min() > needed }).await;
     let mut late = standing_at(master.log.unwrap(), needed).await;
     until("it is told that it is too far behind", || async { closed(&master, "behind") == 1 }).await;
     assert_eq!(late.read(&mut [0; 64]).await.unwrap_or(0), 0);
+    master.stop().await;
+}
+
+/// Retention may look before slaves are back.
+#[tokio::test(flavor = "multi_thread")]
+async fn files_that_a_slave_has_yet_to_get_are_kept_behind_a_restart_of_its_master() {
+    let more = &[("cleanFileForciblyEnable", "false")];
+    let setup = || Setup { segment_bytes: FILE, more, ..a_master(0) };
+    let master = start(setup()).await;
+    fill(&master, 8).await;
+    let master = start_on(setup(), master.stop().await).await;
+    let needed = 4 * FILE + 1000;
+    let slave = standing_at(master.log.unwrap(), needed).await;
+    until("the slave is known", || async { master.broker.slaves().list().len() == 1 }).await;
+    let left = master.stop().await;
+    drop(slave);
+
+    let master = start_on(setup(), left).await;
+    let min = || master.store().min_offset().0;
+    retention_has_looked(&master).await;
+    until("the files before its place are gone", || async { min() + FILE > needed }).await;
+    retention_has_looked(&master).await;
+    assert!(min() <= needed, "a file is gone that it has yet to get");
+    let _slave = standing_at(master.log.unwrap(), needed).await;
+    until("it is back", || async { master.broker.slaves().list().len() == 1 }).await;
     master.stop().await;
 }
 
@@ -281,5 +338,75 @@ async fn a_slave_that_is_ahead_of_its_master_is_told_and_gets_nothing() {
     assert_eq!(slave.all("T", 0).await.len(), 2);
     assert!(status(&master).await.ha_connection_info.is_empty());
     slave.stop().await;
+    master.stop().await;
+}
+
+/// The check-points of open leases are appended last.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_stops_leaves_its_slave_all_of_the_log() {
+    let master = start(a_master(0)).await;
+    make_topic(&master, "T").await;
+    let slave = start(a_slave_of(&master)).await;
+    for number in 0..8 {
+        master.put("T", 0, "", &format!("message {number}")).await;
+    }
+    let order = PopMessage {
+        consumer_group: "G",
+        topic: "T",
+        queue_id: 0,
+        max_msg_nums: 8,
+        invisible_time: 60_000,
+        poll_time: 0,
+        born_time: 0,
+        init_mode: 0,
+        exp_type: None,
+        exp: None,
+        order: false,
+        attempt_id: None,
+    };
+    assert_eq!(master.call(request::POP_MESSAGE, &order, "").await.code, 0);
+    until_in_sync(&master, &slave).await;
+    // One that hangs besides.
+    let hangs = standing_at(master.log.unwrap(), 0).await;
+    let (store, before) = (master.shared_store(), master.store().end());
+    until("both are slaves", || async { master.broker.slaves().list().len() == 2 }).await;
+    tokio::time::timeout(Duration::from_secs(60), master.stop()).await.unwrap();
+    assert!(store.end() > before, "leases were handed over");
+    assert_eq!(slave.store().end(), store.end());
+    drop(hangs);
+    slave.stop().await;
+}
+
+/// What a slave has that its master has lost is no copy of what the master appends then, at the same places.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slave_with_more_than_its_master_has_left_acknowledges_nothing_when_that_has_as_much_again() {
+    let sync = || Setup { more: &[("brokerRole", "SYNC_MASTER"), ("slaveTimeout", "60000")], ..a_master(0) };
+    let master = start(a_master(0)).await;
+    make_topic(&master, "T").await;
+    master.put("T", 0, "", "one").await;
+    let before = master.image();
+    master.put("T", 0, "", "two").await;
+    let has = master.store().end().0;
+    master.stop().await;
+
+    let master = start_on(sync(), before).await;
+    let log = master.log.unwrap();
+    let left = master.store().end().0;
+    assert!(left < has, "it has lost a message");
+    // Nobody is there, so each is answered 11 after a while.
+    while master.store().end().0 < has {
+        assert_eq!(master.send(&to("T", 0, ""), "another").await.code, 11);
+    }
+    let mut slave = standing_at(log, has).await;
+    until("it is turned away", || async { closed(&master, "ahead") == 1 }).await;
+    assert_eq!(slave.read(&mut [0; 64]).await.unwrap_or(0), 0);
+    // One that has what the master has left goes on from there.
+    let mut other = standing_at(log, left).await;
+    until("it is let in", || async { master.broker.slaves().list().len() == 1 }).await;
+    assert_eq!(master.broker.slaves().list()[0].acknowledged.0, left);
+    let mut header = [0; 12];
+    other.read_exact(&mut header).await.unwrap();
+    assert_eq!(header[..8], left.to_be_bytes());
+    drop(other);
     master.stop().await;
 }

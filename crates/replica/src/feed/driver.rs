@@ -20,6 +20,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
 use super::{Closed, Event, Feed, FeedOptions, LogRange, Outgoing};
+use crate::lag::Slaves;
 use crate::wire::plain::{self, HEADER_BYTES};
 
 /// Bytes of the log that are read at a time where they come from the device.
@@ -101,6 +102,7 @@ enum Happened {
 pub(super) struct Driver<'a> {
     pub store: &'a Arc<Store>,
     pub clock: &'a Clock,
+    pub slaves: &'a Slaves,
     /// Where the log ended when the slave came: what was appended since is in memory, as a rule.
     pub warm_from: u64,
 }
@@ -132,6 +134,7 @@ impl Driver<'_> {
         LogRange {
             min: self.store.min_offset().0,
             end: self.store.written().get(),
+            given: self.slaves.given().0,
             segment_bytes: self.store.options().segment_bytes,
         }
     }

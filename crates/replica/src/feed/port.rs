@@ -4,7 +4,7 @@
 //! are half gone cost nothing, and take no place from a slave that has reported.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -18,26 +18,46 @@ use store::Store;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::driver::{Driver, Told};
-use super::{Closed, Feed, FeedOptions};
-use crate::lag::Slaves;
+use super::{Closed, Feed, FeedOptions, Refused};
+use crate::lag::{Line, Slaves};
 
 /// Connections that the kernel completes before we accept them.
 const BACKLOG: i32 = 128;
 /// After an accept that failed for want of descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// See [`PortOptions::last_frames`].
+const LAST_FRAMES: Duration = Duration::from_millis(1500);
 
 /// Says whether an address may have the log, and whether its reports count.
 #[derive(Clone)]
-pub struct Allowed(Arc<dyn Fn(IpAddr) -> bool + Send + Sync>);
+pub struct Allowed {
+    may: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
+    changes: watch::Receiver<()>,
+}
 
 impl Allowed {
-    /// As `may` says, which does not wait.
+    /// As `may` says, which does not wait. What it says of an address does not change.
     pub fn new(may: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Allowed {
-        Allowed(Arc::new(may))
+        Allowed::changing(may, watch::channel(()).1)
+    }
+
+    /// The same, asked again of those that are connected with each change.
+    pub fn changing(may: impl Fn(IpAddr) -> bool + Send + Sync + 'static, changes: watch::Receiver<()>) -> Allowed {
+        Allowed { may: Arc::new(may), changes }
+    }
+
+    /// Ready when the address may no longer have the log, which it could at the first change that `changes` has not seen.
+    async fn revoked(&self, address: IpAddr, mut changes: watch::Receiver<()>) {
+        while changes.changed().await.is_ok() {
+            if !(self.may)(address) {
+                return;
+            }
+        }
+        pending().await
     }
 }
 
@@ -58,13 +78,16 @@ pub struct PortOptions {
     pub places: Arc<ConnectionSlots>,
     /// Others are closed as they come.
     pub allowed: Allowed,
+    /// For so long slaves get what was appended last when the port closes. A slave that hangs holds up the end no longer.
+    pub last_frames: Duration,
 }
 
 impl PortOptions {
     /// With as many connections as a set needs, for those that are allowed.
     pub fn new(allowed: Allowed) -> PortOptions {
         let places = Arc::new(ConnectionSlots::new(usize::MAX));
-        PortOptions { feed: FeedOptions::default().fixed(), connections_max: 64, places, allowed }
+        let feed = FeedOptions::default().fixed();
+        PortOptions { feed, connections_max: 64, places, allowed, last_frames: LAST_FRAMES }
     }
 }
 
@@ -120,7 +143,8 @@ impl FeedPort {
         self.local
     }
 
-    /// Accepts until `shutdown` is done, then closes all connections and returns.
+    /// Accepts until `shutdown` is done. Then each slave gets what is left of the log, in [`PortOptions::last_frames`] at most; all connections are closed.
+    /// What is appended after `shutdown` may be missed.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
         let FeedPort { socket, shared, .. } = self;
         let (stopping, stop) = watch::channel(false);
@@ -165,8 +189,12 @@ impl Shared {
         stop: &watch::Receiver<bool>,
         tasks: &mut JoinSet<()>,
     ) {
+        // One slave is one address, whichever way it is written.
         let address = peer.ip().to_canonical();
-        if !(self.options.allowed.0)(address) {
+        let peer = SocketAddr::new(address, peer.port());
+        // A change from here on is seen.
+        let changes = self.options.allowed.changes.clone();
+        if !(self.options.allowed.may)(address) {
             self.ended(peer, false, &Closed::NotAllowed);
             return;
         }
@@ -175,29 +203,40 @@ impl Shared {
         match places {
             Ok(places) => {
                 let (shared, stop) = (Arc::clone(self), stop.clone());
-                tasks.spawn(async move { shared.serve(tcp, peer, newcomer, &places, stop).await });
+                tasks.spawn(async move {
+                    let revoked = shared.options.allowed.revoked(address, changes);
+                    shared.serve(tcp, peer, newcomer, &places, stop, revoked).await;
+                });
             }
             Err(_) => self.ended(peer, false, &Closed::Full),
         }
     }
 
     async fn serve(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         tcp: TcpStream,
         peer: SocketAddr,
         newcomer: Arc<Newcomer>,
         places: &[ConnectionSlot; 2],
-        mut stop: watch::Receiver<bool>,
+        stop: watch::Receiver<bool>,
+        revoked: impl Future<Output = ()> + Send,
     ) {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let warm_from = self.store.written().get();
         let mut options = self.options.feed.clone();
         let feed = Feed::new(options.borrow_and_update().clone(), self.clock.elapsed());
-        let row = Row { shared: &self, number };
-        let mut has_begun = false;
+        let feed = feed.after(self.slaves.ahead_of(peer.ip()));
+        let row = Row { shared: self, number };
+        // None before the first report.
+        let (acknowledged, has) = watch::channel(None);
         let closed = {
-            let mut told = |told: Told| self.told(peer, number, places, &mut has_begun, told);
-            let driver = Driver { store: &self.store, clock: &self.clock, warm_from };
+            let mut told = |told: Told| {
+                if let Told::Acknowledged { to } = told {
+                    acknowledged.send_replace(Some(to));
+                }
+                self.told(peer, number, places, told);
+            };
+            let driver = Driver { store: &self.store, clock: &self.clock, slaves: &self.slaves, warm_from };
             let run = async {
                 match tcp.set_nodelay(true) {
                     Ok(()) => driver.run(tcp, feed, options, &mut told).await,
@@ -206,24 +245,45 @@ impl Shared {
             };
             tokio::select! {
                 closed = run => closed,
-                _ = stop.changed() => Closed::Stopping,
+                () = self.had_all(stop, has) => Closed::Stopping,
+                () = revoked => Closed::NotAllowed,
                 // Told only while it is new.
                 () = poll_fn(|cx| newcomer.poll_told(cx)) => Closed::MadeWay,
             }
         };
         drop(row);
-        self.ended(peer, has_begun, &closed);
+        let acknowledged = *acknowledged.borrow();
+        if let Closed::Ahead { report, given } = closed {
+            self.slaves.note_ahead(peer.ip(), Refused { report, given });
+        }
+        let end = self.store.written().get();
+        if let (Closed::Stopping, Some(LogOffset(at))) = (&closed, acknowledged)
+            && at < end
+        {
+            warn!(%peer, at, end, "a slave does not have all of the log when the master stops");
+        }
+        self.ended(peer, acknowledged.is_some(), &closed);
     }
 
-    fn told(&self, peer: SocketAddr, number: u64, places: &[ConnectionSlot; 2], has_begun: &mut bool, told: Told) {
+    /// Ready when the port closes and the slave has all of the log, or has had the time to get it. One that has not reported gets nothing.
+    async fn had_all(&self, mut stop: watch::Receiver<bool>, mut acknowledged: watch::Receiver<Option<LogOffset>>) {
+        // An error: the port is gone.
+        let _ = stop.wait_for(|is_stopping| *is_stopping).await;
+        let has_all = |at: &Option<LogOffset>| at.is_none_or(|at| at.0 >= self.store.written().get());
+        // Too late is as good as never.
+        let _ = timeout(self.options.last_frames, acknowledged.wait_for(has_all)).await;
+    }
+
+    fn told(&self, peer: SocketAddr, number: u64, places: &[ConnectionSlot; 2], told: Told) {
         let now = self.clock.elapsed();
         let end = LogOffset(self.store.written().get());
         match told {
             Told::Begun { at } => {
-                *has_begun = true;
                 places.iter().for_each(ConnectionSlot::has_spoken);
                 self.slaves.begun(number, peer, now, at, end);
-                info!(%peer, %at, end = end.0, "a slave copies the log");
+                if let Some(untold) = self.slaves.may_tell(now, Line::Begun) {
+                    info!(%peer, %at, end = end.0, untold, "a slave copies the log");
+                }
             }
             Told::Acknowledged { to } => self.slaves.acknowledge(number, now, to, end),
             Told::Sending { next, bytes } => self.slaves.sending(number, now, next, bytes, end),
@@ -231,17 +291,19 @@ impl Shared {
     }
 
     fn ended(&self, peer: SocketAddr, has_begun: bool, why: &Closed) {
-        let line = self.slaves.note_closed(self.clock.elapsed(), why);
+        let now = self.clock.elapsed();
+        self.slaves.note_closed(why);
+        // Anybody can connect, and report: nobody floods the log.
+        let line = if has_begun { Line::Gone } else { Line::Stranger };
+        let Some(untold) = self.slaves.may_tell(now, line) else { return };
         if has_begun {
             if matches!(why, Closed::Stopping) {
-                debug!(%peer, "a slave is let go: {why}");
+                debug!(%peer, untold, "a slave is let go: {why}");
             } else {
-                warn!(%peer, "a slave is gone: {why}");
+                warn!(%peer, untold, "a slave is gone: {why}");
             }
             return;
         }
-        // Anybody can connect: strangers do not flood the log.
-        let Some(untold) = line else { return };
         let is_common =
             matches!(why, Closed::Ended | Closed::Silent(_) | Closed::Socket(_) | Closed::MadeWay | Closed::Stopping);
         if is_common {

@@ -5,7 +5,7 @@ use super::*;
 const FILE: u64 = 1 << 20;
 
 fn log(min: u64, end: u64) -> LogRange {
-    LogRange { min, end, segment_bytes: FILE }
+    LogRange { min, end, given: end, segment_bytes: FILE }
 }
 
 fn seconds(seconds: u64) -> Duration {
@@ -97,7 +97,9 @@ fn acknowledgements_are_told_once_and_the_newest_of_a_read_counts() {
 #[test]
 fn false_reports_end_the_connection_and_acknowledge_nothing() {
     let first = |report| hears(&mut feed(), seconds(0), log(FILE, 2 * FILE), &[report]).unwrap_err();
-    assert!(matches!(first(2 * FILE + 1), Closed::Ahead { report, end } if (report, end) == (2 * FILE + 1, 2 * FILE)));
+    assert!(
+        matches!(first(2 * FILE + 1), Closed::Ahead { report, given } if (report, given) == (2 * FILE + 1, 2 * FILE))
+    );
     assert!(matches!(first(1 << 50), Closed::Ahead { .. }));
     assert!(matches!(first(u64::MAX), Closed::Misread(Misread::Report(-1))));
     assert!(matches!(first(FILE - 1), Closed::Behind { min: FILE, .. }));
@@ -118,6 +120,35 @@ fn false_reports_end_the_connection_and_acknowledge_nothing() {
     let (mut feed, log) = (feed(), log(FILE, FILE + 900));
     hears(&mut feed, seconds(0), log, &[0, 0]).unwrap();
     assert!(matches!(hears(&mut feed, seconds(0), log, &[7]), Err(Closed::Back { report: 7, before: FILE })));
+}
+
+/// The master has lost power and has less than its slave. What it appends then lies where the slave has other bytes.
+#[test]
+fn what_a_master_has_given_to_nobody_is_not_acknowledged_by_a_slave_that_comes() {
+    let reports = |report, log, refused| hears(&mut feed().after(refused), seconds(0), log, &[report]);
+    let grown = LogRange { given: 900, ..log(0, 1200) };
+    for report in [901, 1000, 1200] {
+        assert!(matches!(reports(report, grown, None), Err(Closed::Ahead { given: 900, .. })), "{report}");
+    }
+    // From before the start, also a part of a record.
+    for report in [0, 450, 900] {
+        assert_eq!(reports(report, grown, None).unwrap().acknowledged, Some(LogOffset(report)));
+    }
+    // A log without a record that begins with a file of ours: what was appended before that file is not acknowledged.
+    let (mut empty, grown) = (feed(), LogRange { given: 900, ..log(0, FILE + 1000) });
+    let effects = hears(&mut empty, seconds(0), grown, &[FILE, FILE]).unwrap();
+    assert_eq!((effects.begun, effects.acknowledged), (Some(LogOffset(FILE)), Some(LogOffset(900))));
+    assert_eq!(effects.send, frame(FILE));
+    empty.step(seconds(0), grown, Event::Read(1000)).unwrap();
+    let effects = hears(&mut empty, seconds(0), grown, &[FILE + 1000]).unwrap();
+    assert_eq!(effects.acknowledged, Some(LogOffset(FILE + 1000)));
+    // Another slave has got all of it since, and this one nothing.
+    let (refused, given) = (Some(Refused { report: 1000, given: 900 }), log(0, 1200));
+    assert!(matches!(reports(1000, given, refused), Err(Closed::Ahead { report: 1000, given: 900 })));
+    // Its log was cut, or another one has come from there.
+    for report in [0, 900, 1100] {
+        assert!(reports(report, given, refused).is_ok(), "{report}");
+    }
 }
 
 #[test]

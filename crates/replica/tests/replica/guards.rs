@@ -1,7 +1,8 @@
 //! What comes to the port and is no slave, what a slave is told that is not true, and the bytes on the wire.
 
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use protocol::LogOffset;
@@ -10,6 +11,7 @@ use replica::follow::FollowOptions;
 use store::Store;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 use crate::support::*;
 
@@ -107,6 +109,98 @@ async fn false_reports_acknowledge_nothing_and_end_the_connection() {
     http.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").await.unwrap();
     is_closed(&mut http).await;
     master.stop().await;
+}
+
+/// The master has lost what the slave has, and then has as much again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slave_with_other_bytes_acknowledges_nothing_also_when_the_log_is_longer_than_its_own() {
+    let (of_master, of_slave) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (main, copy) = (open(of_master.path()), open(of_slave.path()));
+    fill(&main, 0..20);
+    let opened = main.end().0;
+    let (master, has) = (Master::of(&main), opened + 100);
+    for turn in 1..=3 {
+        let mut ahead = connect(master.address).await;
+        report(&mut ahead, has).await;
+        is_closed(&mut ahead).await;
+        eventually("it is turned away", || master.closed("ahead") == turn).await;
+        assert!(master.slaves.positions().iter().all(|at| at.0 != has));
+        match turn {
+            1 => fill(&main, 20..40),
+            // Another slave gets all of it.
+            _ if copy.end() < main.end() => {
+                fill(&copy, 0..20);
+                let slave = Slave::of(&copy, master.address, ask(&main));
+                came_to(&copy, main.end()).await;
+                slave.stop().await;
+            }
+            _ => {}
+        }
+    }
+    // From a place at which the log ended at the opening, it goes on.
+    let mut slave = connect(master.address).await;
+    report(&mut slave, opened).await;
+    assert_eq!(frame(&mut slave).await.0, opened);
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slave_that_may_no_longer_have_the_log_is_let_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let main = open(dir.path());
+    fill(&main, 0..20);
+    let (may, (changed, changes)) = (Arc::new(AtomicBool::new(true)), watch::channel(()));
+    let of_port = Arc::clone(&may);
+    let allowed = Allowed::changing(move |_| of_port.load(Ordering::Relaxed), changes);
+    let master = Master::with(&main, PortOptions::new(allowed));
+    let mut slave = connect(master.address).await;
+    report(&mut slave, main.end().0).await;
+    eventually("the slave", || master.slaves.positions() == [main.end()]).await;
+    // Something else has changed.
+    changed.send(()).unwrap();
+    fill(&main, 20..30);
+    frame(&mut slave).await;
+    report(&mut slave, main.end().0).await;
+    eventually("the acknowledgement", || master.slaves.positions() == [main.end()]).await;
+    may.store(false, Ordering::Relaxed);
+    changed.send(()).unwrap();
+    is_closed(&mut slave).await;
+    eventually("it is gone", || master.slaves.list().is_empty()).await;
+    assert_eq!(master.closed("notAllowed"), 1);
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_port_that_closes_gives_slaves_what_is_left_of_the_log() {
+    let (of_master, of_slave) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (main, copy) = (open(of_master.path()), open(of_slave.path()));
+    fill(&main, 0..20);
+    let options = PortOptions { last_frames: PATIENCE, ..PortOptions::new(all()) };
+    let master = Master::with(&main, options);
+    let slave = Slave::of(&copy, master.address, ask(&main));
+    came_to(&copy, main.end()).await;
+    let mut silent = connect(master.address).await;
+    fill(&main, 20..400);
+    master.stop().await;
+    assert_copied(&main, &copy);
+    is_closed(&mut silent).await;
+    slave.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slave_that_hangs_does_not_keep_a_port_from_closing() {
+    let dir = tempfile::tempdir().unwrap();
+    let main = open(dir.path());
+    fill(&main, 0..20);
+    let options = PortOptions { last_frames: Duration::from_millis(50), ..PortOptions::new(all()) };
+    let master = Master::with(&main, options);
+    let mut hangs = connect(master.address).await;
+    report(&mut hangs, 0).await;
+    eventually("the slave", || master.slaves.list().len() == 1).await;
+    let slaves = Arc::clone(&master.slaves);
+    master.stop().await;
+    assert!(slaves.list().is_empty());
+    is_closed(&mut hangs).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -195,7 +195,7 @@ impl Master {
     }
 
     pub fn with(store: &Arc<Store>, options: PortOptions) -> Master {
-        let (slaves, acknowledged) = (Arc::new(Slaves::default()), Arc::new(AtomicUsize::new(0)));
+        let (slaves, acknowledged) = (Arc::new(Slaves::of(store.end())), Arc::new(AtomicUsize::new(0)));
         let count = Arc::clone(&acknowledged);
         slaves.on_change(move |_| {
             count.fetch_add(1, Ordering::Relaxed);
