@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use env::Random;
+use protocol::LogOffset;
 use protocol::code::{ResponseCode, request};
 use replica::asking::{AskError, Extent};
 use replica::feed::FeedOptions;
@@ -326,9 +327,12 @@ impl<'a> Run<'a> {
                 continue;
             }
             let question = ask.question;
-            let side = &self.nodes[master].side;
+            let Node { side, slaves, .. } = &self.nodes[master];
             let _in_charge = side.world.turns.enter();
             let answer = side.store.as_ref().filter(|_| !side.has_crashed()).map(|store| answer_of(store, question));
+            if let (Question::Record(LogOffset(0)), Some(Answer::Record(Ok(record)))) = (question, &answer) {
+                slaves.note_given(LogOffset(record.len() as u64));
+            }
             if let Some(ask) = self.nodes[slave].following.as_mut().and_then(Following::asks) {
                 ask.answer = Some((now + latency, answer));
             }

@@ -112,7 +112,12 @@ impl Feeding {
     ) -> Result<(), Closed> {
         let elapsed = master.side.world.clock.elapsed();
         let end = store.written().get();
-        let range = LogRange { min: store.min_offset().0, end, segment_bytes: store.options().segment_bytes };
+        let range = LogRange {
+            min: store.min_offset().0,
+            end,
+            given: master.slaves.given().0,
+            segment_bytes: store.options().segment_bytes,
+        };
         let effects = self.feed.step(elapsed, range, event)?;
         let end = LogOffset(end);
         if let Some(at) = effects.begun {

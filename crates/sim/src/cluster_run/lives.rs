@@ -1,6 +1,9 @@
 //! Starts, stops and crashes of brokers.
 
+use std::sync::Arc;
+
 use protocol::LogOffset;
+use replica::lag::Slaves;
 use store::LogCopy;
 
 use super::following::Following;
@@ -40,6 +43,7 @@ impl Run<'_> {
         }
         if number == self.master {
             let end = self.nodes[number].side.store()?.end().0;
+            self.nodes[number].slaves = Arc::new(Slaves::of(LogOffset(end)));
             for other in &mut self.nodes {
                 (other.common, other.agreed) = (other.common.min(end), None);
             }
