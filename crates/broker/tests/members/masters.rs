@@ -12,10 +12,11 @@ use protocol::request::PopMessage;
 use store::{HourOfDay, Retention};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
 
 use crate::slaves::{figure, until, until_equal};
 use crate::support::{self, Setup, start, start_on, to};
-use crate::{Running, beat, commit, committed, listening_client, make_topic, make_topic_with};
+use crate::{DEADLINE, Running, beat, commit, committed, listening_client, make_topic, make_topic_with};
 
 const FILE: u64 = 256 << 10;
 
@@ -75,7 +76,15 @@ fn closed(running: &Running, reason: &str) -> u64 {
 
 /// A slave that reports a place, and takes nothing.
 async fn standing_at(address: SocketAddr, place: u64) -> TcpStream {
-    let mut socket = TcpStream::connect(address).await.unwrap();
+    let deadline = Instant::now() + DEADLINE;
+    // A task of the broker listens a moment after the start.
+    let mut socket = loop {
+        match TcpStream::connect(address).await {
+            Ok(socket) => break socket,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        sleep(Duration::from_millis(2)).await;
+    };
     socket.write_all(&place.to_be_bytes()).await.unwrap();
     socket
 }
