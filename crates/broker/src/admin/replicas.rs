@@ -54,7 +54,9 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
     let behind = following.behind_bytes(broker.store.end());
     figures.extend(behind.map(|bytes| ("masterBehindBytes", bytes.to_string())));
     figures.push(("offsetsForMaster", broker.owed.len().to_string()));
-    figures.extend(following.status.failure().map(|why| ("masterFailure", why)));
+    // Why an earlier connection ended is nothing to be looked after once the log comes.
+    let failure = following.status.failure().filter(|_| !following.is_connected());
+    figures.extend(failure.map(|why| ("masterFailure", why)));
     figures.extend(following.status.why_blocked().map(|why| ("copyBlocked", why)));
     figures
 }

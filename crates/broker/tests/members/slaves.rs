@@ -404,6 +404,7 @@ async fn a_slave_asks_where_its_master_is_as_soon_as_it_has_lost_one() {
     names.tell(&second, &second_log);
     first_log.close().await;
     until_it_follows(&slave, &second).await;
+    assert_eq!(figure(&slave, "masterFailure").await, None, "nothing is to be done");
     let told = names.told.lock().clone();
     assert!(told[before..].iter().all(|topics| *topics < told[0]), "not with the next full registration: {told:?}");
     slave.stop().await;
