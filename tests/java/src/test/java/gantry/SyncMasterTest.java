@@ -172,6 +172,12 @@ class SyncMasterTest {
                 slave.start(kind);
                 awaitStatus(SendStatus.SEND_OK, producer, asked, master, slave);
 
+                // A slave asks for topics every ten seconds; its log alone makes none.
+                Await.until("the slave knows the topic", PATIENCE, () -> {
+                    byte[] topics = Wire.call(slave.brokerPort, 21, Map.of()).getBody();
+                    return new String(topics, UTF_8).contains('"' + topic + '"');
+                }, slave::output);
+
                 // The promise changes under load, and no send is refused for it, nor for a slave that a busy machine lets wait.
                 var admin = stock.admin();
                 set(admin, master, "slaveTimeout", "15000");
