@@ -148,6 +148,10 @@ class SyncMasterTest {
         }
     }
 
+    private static boolean knows(Server broker, String topic) throws Exception {
+        return new String(Wire.call(broker.brokerPort, 21, Map.of()).getBody(), UTF_8).contains('"' + topic + '"');
+    }
+
     private static void set(DefaultMQAdminExt admin, Server master, String key, String value) throws Exception {
         var properties = new Properties();
         properties.setProperty(key, value);
@@ -178,11 +182,9 @@ class SyncMasterTest {
                 slave.start(kind);
                 awaitStatus(SendStatus.SEND_OK, producer, asked, master, slave);
 
-                // A slave asks for topics every ten seconds; its log alone makes none.
-                Await.until("the slave knows the topic", PATIENCE, () -> {
-                    byte[] topics = Wire.call(slave.brokerPort, 21, Map.of()).getBody();
-                    return new String(topics, UTF_8).contains('"' + topic + '"');
-                }, slave::output);
+                if (kind == Server.Kind.GANTRY) {
+                    Await.until("the slave knows the topic", PATIENCE, () -> knows(slave, topic), slave::output);
+                }
 
                 // The promise changes under load, and no send is refused for it, nor for a slave that a busy machine lets wait.
                 var admin = stock.admin();
@@ -205,6 +207,10 @@ class SyncMasterTest {
             slave.with("brokerRole", "ASYNC_MASTER").with("brokerId", "0").start(kind);
             var found = new HashSet<Integer>();
             try (var stock = new Stock(slave)) {
+                if (!knows(slave, topic)) {
+                    // A slave of Apache 5.5.0 asks for topics a minute after its start. It has the messages, and no route leads to them.
+                    stock.topic(topic, QUEUES);
+                }
                 for (int queue = 0; queue < QUEUES; queue++) {
                     stock.read(topic, queue).forEach(message -> found.add(Integer.parseInt(new String(message.getBody(), UTF_8))));
                 }
