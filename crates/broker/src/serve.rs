@@ -225,7 +225,7 @@ impl Broker {
             RequestCode::CHECK_CLIENT_CONFIG => heartbeat::check(&self.settings.load(), request, out),
             RequestCode::UPDATE_CONSUMER_OFFSET => offsets::update(self, session, request, out),
             RequestCode::QUERY_CONSUMER_OFFSET => offsets::query(self, session, request, out),
-            RequestCode::GET_ALL_CONSUMER_OFFSET => offsets::all(&self.offsets, request, out),
+            RequestCode::GET_ALL_CONSUMER_OFFSET => offsets::all(self, request, out),
             RequestCode::CLONE_GROUP_OFFSET => offsets::copy(self, session, request, out),
             RequestCode::LOCK_BATCH_MQ => order_lock::lock(&self.order_locks, request, out),
             RequestCode::UNLOCK_BATCH_MQ => order_lock::unlock(&self.order_locks, request, out),

@@ -13,7 +13,7 @@ use crate::client::eventual::{Eventual, encode_offset};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::slave::owed;
-use crate::state::offsets::{OffsetClient, Offsets, rows};
+use crate::state::offsets::{OffsetClient, Offsets, SEPARATOR, rows};
 use crate::static_topic;
 use crate::static_topic::NamedQueue;
 use crate::static_topic::offsets::{Found, Placed};
@@ -205,10 +205,20 @@ fn not_found(remark: &str) -> Refusal {
     Refusal::new(ResponseCode::QueryNotFound, remark)
 }
 
-/// 43: all offsets, for a slave.
-pub(crate) fn all(offsets: &Offsets, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
-    let body = ConsumerOffsets { data_version: Some(offsets.version()), offset_table: offsets.table() };
-    reply_json(request, out, &body);
+/// 43: all offsets, for a slave. Leases are not in the log, so a slave that becomes a master has none: of a queue that has popped
+/// messages on lease it hears of the first of these, and they come again rather than never.
+pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) -> Result<(), Refusal> {
+    let data_version = Some(broker.offsets.version());
+    // Before the leases: what is popped meanwhile is on lease when its offset is read, or ahead of it.
+    let mut offset_table = broker.offsets.table();
+    for (name, first) in broker.pops.first_open() {
+        let key = format!("{}{SEPARATOR}{}", name.topic, name.group);
+        let offset = offset_table.get_mut(&key).and_then(|queues| queues.get_mut(&name.queue_id));
+        if let (Some(offset), Ok(first)) = (offset, i64::try_from(first)) {
+            *offset = first.min(*offset);
+        }
+    }
+    reply_json(request, out, &ConsumerOffsets { data_version, offset_table });
     Ok(())
 }
 

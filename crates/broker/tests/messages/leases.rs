@@ -7,6 +7,9 @@ use std::time::Duration;
 use disk::RealDisk;
 use env::{Clock, ManualClock};
 use journal::{Journal, JournalOptions, TableId};
+use protocol::body::ConsumerOffsets;
+use protocol::code::request;
+use protocol::fastjson;
 use protocol::request::PopMessage;
 
 use super::popping::{ack, change, from, pop, pop_any, standing};
@@ -54,6 +57,25 @@ async fn leases_and_acknowledgements_survive_a_kill() {
     let broker = start_on(setup, image).await;
     assert_eq!(ack(&broker, "T", &again.handle(0)).await, 0);
     assert_eq!(come_again(&broker, &hand).await, ["3"]);
+    broker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slave_hears_of_the_first_message_that_is_on_lease() {
+    let (setup, _hand) = standing();
+    let broker = start(setup).await;
+    for number in 0..4 {
+        broker.put("T", 0, "", &number.to_string()).await;
+    }
+    let popped = pop(&broker, &PopMessage { max_msg_nums: 4, queue_id: 0, ..from("T", 60_000) }).await;
+    assert_eq!(popped.bodies(), ["0", "1", "2", "3"]);
+    // What is acknowledged, and where a slave that becomes a master would go on.
+    for (acknowledged, goes_on) in [(0, 1), (2, 1), (1, 3), (3, 4)] {
+        assert_eq!(ack(&broker, "T", &popped.handle(acknowledged)).await, 0);
+        let answer = broker.call(request::GET_ALL_CONSUMER_OFFSET, &(), "").await;
+        let offsets: ConsumerOffsets = fastjson::from_slice(&answer.body).unwrap();
+        assert_eq!(offsets.offset_table["T@CG"][&0], goes_on, "after {acknowledged}");
+    }
     broker.stop().await;
 }
 
