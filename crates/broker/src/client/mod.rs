@@ -4,6 +4,7 @@
 //! order runs without it, and the outcome is encoded. `tests.rs` runs orders that come by no wire.
 
 pub(crate) mod assignment;
+pub(crate) mod commit_at_slave;
 pub(crate) mod eventual;
 pub(crate) mod heartbeat;
 pub(crate) mod inner_batch;

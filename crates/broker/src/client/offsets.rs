@@ -9,10 +9,10 @@ use store::Store;
 
 use crate::answer::{reply_json, reply_ok};
 use crate::broker::Broker;
+use crate::client::commit_at_slave;
 use crate::client::eventual::{Eventual, encode_offset};
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::slave::owed;
 use crate::state::offsets::{OffsetClient, Offsets, SEPARATOR, rows};
 use crate::static_topic;
 use crate::static_topic::NamedQueue;
@@ -90,7 +90,9 @@ impl<'a> CommitOrder<'a> {
         match target {
             Some(target) => target.note_at_once(&broker.offsets, &broker.commits, group),
             None if is_forgotten => broker.offsets.forget_queue(group, name, queue_id),
-            None if broker.standing.is_slave() => owed::commit(broker, &client, group, name, queue_id, offset),
+            None if broker.standing.is_slave() => {
+                commit_at_slave::commit(broker, &client, group, name, queue_id, offset)
+            }
             None => broker.offsets.commit_by(&client, group, name, queue_id, offset),
         }
         Ok(Eventual::Now(Committed::Noted))

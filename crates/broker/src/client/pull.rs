@@ -26,12 +26,12 @@ use self::elsewhere::PassedOn;
 use self::step::{Patience, Step, back, look_on, step, step_after};
 use crate::broker::Broker;
 use crate::caller::{Caller, ended};
+use crate::client::commit_at_slave;
 use crate::client::late_subscription;
 use crate::cold;
 use crate::parked::{CheckedPull, Parked};
 use crate::refusal::{Refusal, SEE_FAQ};
 use crate::session::Session;
-use crate::slave::owed;
 use crate::state::clients::is_tag;
 use crate::state::message_filter::{MessageFilter, SQL92, check_property_filter};
 use crate::state::offsets::OffsetClient;
@@ -236,7 +236,7 @@ impl<'a> PullOrder<'a> {
                 }
             }
             (None, Some(offset)) if broker.standing.is_slave() => {
-                owed::commit(broker, &client, group, topic, queue_id, offset);
+                commit_at_slave::commit(broker, &client, group, topic, queue_id, offset);
             }
             (None, Some(offset)) => broker.offsets.commit_by(&client, group, topic, queue_id, offset),
             (None, None) => {}

@@ -8,7 +8,7 @@
 mod check;
 mod follow;
 mod master;
-pub(crate) mod owed;
+mod owed;
 mod tables;
 
 pub(crate) use follow::follow;

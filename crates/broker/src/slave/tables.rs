@@ -16,6 +16,7 @@ use super::master::{Master, MasterError};
 use super::owed::{self, Handed};
 use crate::blocking::beside;
 use crate::broker::Broker;
+use crate::client::commit_at_slave::end;
 use crate::state::offsets::split_key;
 use crate::state::topics::QUEUES_MAX;
 use crate::static_topic::accept;
@@ -312,7 +313,7 @@ fn is_here(broker: &Broker, topic: &str, queue_id: i32, offset: i64) -> bool {
     if broker.topics.get(topic).is_some_and(|topic| topic.is_static()) {
         return true;
     }
-    (0..=owed::end(broker, topic, queue_id)).contains(&offset)
+    (0..=end(broker, topic, queue_id)).contains(&offset)
 }
 
 fn take_delays(broker: &Broker, known: &mut BTreeMap<i32, i64>, told: &DelayOffsets) {
