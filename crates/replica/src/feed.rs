@@ -378,7 +378,7 @@ impl Feed {
     fn reported(&mut self, log: LogRange, report: u64, effects: &mut Effects) -> Result<(), Closed> {
         let Some(began) = self.began else {
             // A log that begins with a file of ours, and has nothing of it, may have been made a moment ago, by what we say of our log.
-            let begins_here = report % log.segment_bytes.max(1) == 0 && report <= log.end;
+            let begins_here = report.is_multiple_of(log.segment_bytes.max(1)) && report <= log.end;
             let given = log.given.min(log.end);
             if report > given && !begins_here {
                 return Err(Closed::Ahead { report, given });
