@@ -533,8 +533,8 @@ mod tests {
         let address = |number: u64| IpAddr::from(std::net::Ipv4Addr::from_bits(number as u32));
         let refused = |report, given| Refused { report, given };
         slaves.note_ahead(address(1), refused(1000, 900));
-        slaves.note_sent(LogOffset(1100), 200);
-        slaves.note_sent(LogOffset(1000), 100);
+        slaves.sending(1, ms(0), LogOffset(1100), 200, LogOffset(1100));
+        slaves.sending(1, ms(0), LogOffset(1000), 100, LogOffset(1100));
         slaves.note_ahead(address(1), refused(1000, 1100));
         assert_eq!((slaves.given(), slaves.ahead_of(address(1))), (LogOffset(1100), Some(refused(1000, 900))));
         assert_eq!(slaves.ahead_of(address(2)), None);

@@ -343,14 +343,13 @@ impl Copies {
         (ResponseCode::FlushSlaveTimeout, remark)
     }
 
-    /// So many sends were answered with this code.
+    /// So many sends were answered with this code, of which those of slaves count.
     pub(crate) fn note_unacknowledged(&self, code: ResponseCode, sends: u64) {
-        let count = match code {
-            ResponseCode::SlaveNotAvailable => &self.not_available,
-            ResponseCode::FlushSlaveTimeout => &self.late,
-            _ => return,
-        };
-        count.fetch_add(sends, Ordering::Relaxed);
+        if code == ResponseCode::SlaveNotAvailable {
+            self.not_available.fetch_add(sends, Ordering::Relaxed);
+        } else if code == ResponseCode::FlushSlaveTimeout {
+            self.late.fetch_add(sends, Ordering::Relaxed);
+        }
     }
 
     /// Sends that were stored and not acknowledged since the start: as slaves were missing, and as they were late.
