@@ -10,7 +10,6 @@ use bytes::Bytes;
 use env::Clock;
 use net::{Burst, Client, ClientOptions, Connection, Listener, ListenerOptions, Outgoing, Service};
 use parking_lot::Mutex;
-use protocol::LogOffset;
 use protocol::body::{
     HaRuntimeInfo, KvTable, LogicQueueMappingItem, RegisterBrokerBody, TopicConfig, TopicConfigAndQueueMapping,
     TopicConfigList, TopicQueueMappingDetail,

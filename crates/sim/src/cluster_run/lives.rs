@@ -84,12 +84,12 @@ impl Run<'_> {
 
     /// Starts again what has crashed, or leaves it for a while; or has a slave promoted.
     pub(super) fn mind_crashes(&mut self) -> anyhow::Result<()> {
-        for number in 0..self.nodes.len() {
+        for (number, name) in NAMES.into_iter().enumerate().take(self.nodes.len()) {
             if !self.nodes[number].is_up() || !self.nodes[number].side.has_crashed() || !self.report.is_well() {
                 continue;
             }
             let begun = self.nodes[number].following.as_ref().and_then(Following::begun_record);
-            self.report.tell(|| format!("the {} has crashed, with a copy up to {begun:?}", NAMES[number]));
+            self.report.tell(|| format!("the {} has crashed, with a copy up to {begun:?}", name));
             self.end(number, false)?;
             if number == self.master && !self.is_calm && self.one_in(3) && self.promote()? {
                 continue;

@@ -112,7 +112,7 @@ impl Run<'_> {
 
     /// Does what a slave that has refused its master for a while asks for; at once if `now`.
     pub(super) fn operate(&mut self, now: bool) -> anyhow::Result<()> {
-        for number in 0..self.nodes.len() {
+        for (number, name) in NAMES.into_iter().enumerate().take(self.nodes.len()) {
             let node = &self.nodes[number];
             let Some(following) = node.following.as_ref().filter(|_| !node.side.has_crashed()) else { continue };
             let Some(failure) = &following.failure else { continue };
@@ -127,9 +127,9 @@ impl Run<'_> {
             }
             let (is_of_size, is_removed) = (is_of_file_size(failure), is_removed(failure));
             let why = failure.to_string();
-            self.report.tell(|| format!("an operator reads of the {}: {why}", NAMES[number]));
+            self.report.tell(|| format!("an operator reads of the {}: {why}", name));
             if is_of_size && !is_odd || is_cut && !why.contains("mappedFileSizeCommitLog") {
-                let what = format!("files have the same size: {}; and the {} says: {why}", !is_odd, NAMES[number]);
+                let what = format!("files have the same size: {}; and the {} says: {why}", !is_odd, name);
                 self.report.find(Verdict::Refused, what);
                 continue;
             }
