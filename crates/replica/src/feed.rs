@@ -65,9 +65,9 @@ pub struct LogRange {
     pub min: u64,
     /// What can be sent ends here.
     pub end: u64,
-    /// What a slave can have before it connects ends here: where the log ended when the store was opened, or what was sent to a slave since,
-    /// also the first record by a request. Bytes above it are the master's alone: a slave that reports them has
-    /// others, of a master that has lost them.
+    /// What this slave can have from before it connected ends here: where the log ended when the store was opened, or what was sent to a slave
+    /// between then and the connection; also the first record, which it may have by a request. Bytes above it are the master's alone: a slave
+    /// that reports them has others, of a master that has lost them.
     pub given: u64,
     /// `mappedFileSizeCommitLog`.
     pub segment_bytes: u64,

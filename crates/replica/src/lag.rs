@@ -128,6 +128,8 @@ pub struct Slaves {
     left: Mutex<VecDeque<(LogOffset, Duration)>>,
     /// [`Slaves::given`]. Release before the bytes go out, Acquire where a report of them is judged.
     given: AtomicU64,
+    /// [`Slaves::first`]. As `given`.
+    first: AtomicU64,
     /// Slaves that were turned away as ahead, the newest last; an address once. Guards itself only.
     ahead: Mutex<VecDeque<(IpAddr, Refused)>>,
     /// Bytes of the log that went out. Relaxed: it stands alone.
@@ -197,6 +199,7 @@ impl Slaves {
             rows: Mutex::default(),
             left: Mutex::default(),
             given: AtomicU64::new(opened.0),
+            first: AtomicU64::new(0),
             ahead: Mutex::default(),
             sent: AtomicU64::new(0),
             closed: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -242,7 +245,7 @@ impl Slaves {
 
     /// A frame with so many bytes of the log goes to the slave of this number; the one after it begins at `next`.
     pub fn sending(&self, number: u64, now: Duration, next: LogOffset, bytes: usize, end: LogOffset) {
-        self.note_given(next);
+        self.given.fetch_max(next.0, Ordering::Release);
         self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
         self.update(number, |slave| {
             slave.next = next;
@@ -275,12 +278,17 @@ impl Slaves {
         self.changed();
     }
 
-    /// What lies below is about to be told to a slave, in frames or otherwise.
-    pub fn note_given(&self, next: LogOffset) {
-        self.given.fetch_max(next.0, Ordering::Release);
+    /// The log's first record, which ends here, is about to be told to a slave that asks for it. That one may be connected already.
+    pub fn note_first(&self, end: LogOffset) {
+        self.first.fetch_max(end.0, Ordering::Release);
     }
 
-    /// What a slave can have before it connects ends here: where the log ended when the store was opened, or what was sent to a slave since.
+    /// Where the first record ends, if it was told to a slave; 0 otherwise.
+    pub fn first(&self) -> LogOffset {
+        LogOffset(self.first.load(Ordering::Acquire))
+    }
+
+    /// What a slave that connects now can have ends here: where the log ended when the store was opened, or what was sent to a slave since.
     pub fn given(&self) -> LogOffset {
         LogOffset(self.given.load(Ordering::Acquire))
     }

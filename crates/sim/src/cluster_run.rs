@@ -26,7 +26,7 @@ use env::Random;
 use protocol::LogOffset;
 use protocol::code::{ResponseCode, request};
 use replica::asking::{AskError, Extent};
-use replica::feed::FeedOptions;
+use replica::feed::{Feed, FeedOptions};
 use replica::follow::FollowOptions;
 use store::{RecordAt, Retention, Store};
 
@@ -301,8 +301,8 @@ impl<'a> Run<'a> {
                 let life = self.nodes[slave].life;
                 let node = &mut self.nodes[master];
                 if is_served {
-                    let elapsed = node.side.world.clock.elapsed();
-                    node.feeds.push(Feeding::new(link, slave, life, self.feed.clone(), elapsed));
+                    let feed = Feed::new(self.feed.clone(), node.side.world.clock.elapsed());
+                    node.feeds.push(Feeding::new(link, slave, life, feed, node.slaves.given()));
                 } else {
                     self.links.break_off(link, self.now, [true, true]);
                     self.links.close(link, links::End::Master, self.now);
@@ -331,7 +331,7 @@ impl<'a> Run<'a> {
             let _in_charge = side.world.turns.enter();
             let answer = side.store.as_ref().filter(|_| !side.has_crashed()).map(|store| answer_of(store, question));
             if let (Question::Record(LogOffset(0)), Some(Answer::Record(Ok(record)))) = (question, &answer) {
-                slaves.note_given(LogOffset(record.len() as u64));
+                slaves.note_first(LogOffset(record.len() as u64));
             }
             if let Some(ask) = self.nodes[slave].following.as_mut().and_then(Following::asks) {
                 ask.answer = Some((now + latency, answer));

@@ -39,7 +39,7 @@ pub(crate) fn message_by_id(
 
 /// A slave with an empty log asks for the first record, and then reports that it has it.
 fn first_given(record: Eventual<LogSlice>, slaves: Arc<Slaves>) -> Eventual<LogSlice> {
-    let note = move |record: &LogSlice| slaves.note_given(LogOffset(record.as_ref().len() as u64));
+    let note = move |record: &LogSlice| slaves.note_first(LogOffset(record.as_ref().len() as u64));
     match record {
         Eventual::Now(record) => {
             note(&record);

@@ -40,6 +40,7 @@ pub(super) fn may(broker: &Broker, address: IpAddr) -> bool {
 pub(crate) async fn keep(broker: Arc<Broker>, mut stop: Stop) {
     // When an address was listed last.
     let mut listed_at: HashMap<IpAddr, Duration> = HashMap::new();
+    let mut heard_at = broker.clock.elapsed();
     while !stop.is_asked() && !broker.registry.servers.is_empty() {
         let listed = tokio::select! {
             biased;
@@ -49,6 +50,10 @@ pub(crate) async fn keep(broker: Arc<Broker>, mut stop: Stop) {
         // If no name server answers, the set stays as it was.
         if let Some(listed) = listed {
             let now = broker.clock.elapsed();
+            // While no name server answers, nobody can be listed: no address grows older by that.
+            let unheard = now.saturating_sub(heard_at).saturating_sub(PERIOD);
+            listed_at.values_mut().for_each(|at| *at += unheard);
+            heard_at = now;
             listed_at.extend(listed.into_iter().map(|address| (address, now)));
             listed_at.retain(|_, at| now.saturating_sub(*at) < KEPT);
             broker.members.are(listed_at.keys().copied().collect());
@@ -72,7 +77,8 @@ async fn listed(broker: &Broker) -> Option<BTreeSet<IpAddr>> {
     let mut hosts: Option<BTreeSet<String>> = None;
     for server in broker.registry.addresses() {
         match told(broker, server).await {
-            Ok(told) => hosts.get_or_insert_default().extend(told),
+            Ok(Some(told)) => hosts.get_or_insert_default().extend(told),
+            Ok(None) => tracing::debug!(name_server = server, "refuses to say who is in this set"),
             Err(error) => tracing::debug!(name_server = server, %error, "does not say who is in this set"),
         }
     }
@@ -95,8 +101,8 @@ async fn listed(broker: &Broker) -> Option<BTreeSet<IpAddr>> {
 }
 
 /// The hosts of this set's brokers. Each broker has a topic of its own name, as a rule, and its route is short; name servers of any version know it.
-/// Where it does not lead to this set, as others may have a topic of that name, the whole cluster is looked through.
-async fn told(broker: &Broker, server: &str) -> Result<Vec<String>, CallError> {
+/// Where it does not lead to this set, as others may have a topic of that name, the whole cluster is looked through. None if that is refused.
+async fn told(broker: &Broker, server: &str) -> Result<Option<Vec<String>>, CallError> {
     let (identity, client) = (broker.identity(), &broker.registry.client);
     let topic = identity.broker_name.as_str();
     let fields = GetRouteInfo { topic, accept_standard_json_only: Some(true), zone_mode: None, zone_name: None };
@@ -108,11 +114,14 @@ async fn told(broker: &Broker, server: &str) -> Result<Vec<String>, CallError> {
     }
     if !brokers.iter().any(|of| is_ours(&of)) {
         let all = client.call(server, request::GET_BROKER_CLUSTER_INFO, &(), Bytes::new(), PATIENCE).await?;
+        if all.code != ResponseCode::Success as i32 {
+            return Ok(None);
+        }
         let all = fastjson::from_slice::<ClusterInfo>(&all.body).unwrap_or_default();
         brokers = all.broker_addr_table.into_values().collect();
     }
     let addresses = brokers.iter().filter(is_ours).flat_map(|of| of.broker_addrs.values());
-    Ok(addresses.filter_map(|address| host_of(address)).map(str::to_owned).collect())
+    Ok(Some(addresses.filter_map(|address| host_of(address)).map(str::to_owned).collect()))
 }
 
 /// The host of `HOST:PORT`.

@@ -64,6 +64,10 @@ pub(super) async fn hand_over(
                 }
                 // The master has lost the group or the topic since it told its tables. The next round knows.
                 Err(MasterError::Refused { code, .. }) if is_missing(code) => {}
+                // The topic has fewer queues by now: there is nothing to go on with.
+                Err(MasterError::Refused { code, .. }) if code == ResponseCode::MessageIllegal as i32 => {
+                    settle(queue_id, offset);
+                }
                 Err(refusal @ MasterError::Refused { .. }) => {
                     return Ok(Handed { has_more: false, refusal: Some(refusal) });
                 }

@@ -419,3 +419,25 @@ async fn a_slave_with_more_than_its_master_has_left_acknowledges_nothing_when_th
     drop(other);
     master.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_of_what_only_the_master_has_is_not_led_past_it() {
+    let small = |setup: Setup| Setup { segment_bytes: FILE, ..setup };
+    let master = start(small(a_master(0))).await;
+    fill(&master, 4).await;
+    let slave = start(small(a_slave_of(&master))).await;
+    until_in_sync(&master, &slave).await;
+    update(&slave, "commitLogBytesMax=512K\n").await;
+    until("the slave has removed its first file", || async { slave.store().min_offset().0 > 0 }).await;
+    let asked = async || {
+        let answer = slave.call(request::PULL_MESSAGE, &support::from("Fill", 0, 1), "").await;
+        let field = |name: &str| answer.fields.get(name).unwrap_or("none").to_owned();
+        (answer.code, field("nextBeginOffset"), field("suggestWhichBrokerId"))
+    };
+    assert_eq!(asked().await, (20, "1".to_owned(), "0".to_owned()));
+    master.stop().await;
+    until("the slave has noticed", || async { figure(&slave, "masterConnected").await.as_deref() == Some("false") })
+        .await;
+    assert_eq!(asked().await, (20, "1".to_owned(), "1".to_owned()), "it waits for its master");
+    slave.stop().await;
+}

@@ -103,6 +103,8 @@ pub(super) struct Driver<'a> {
     pub store: &'a Arc<Store>,
     pub clock: &'a Clock,
     pub slaves: &'a Slaves,
+    /// What was given of the log when the slave came. What is sent to others while it is connected it does not have from before.
+    pub given: LogOffset,
     /// Where the log ended when the slave came: what was appended since is in memory, as a rule.
     pub warm_from: u64,
 }
@@ -134,7 +136,7 @@ impl Driver<'_> {
         LogRange {
             min: self.store.min_offset().0,
             end: self.store.written().get(),
-            given: self.slaves.given().0,
+            given: self.given.max(self.slaves.first()).0,
             segment_bytes: self.store.options().segment_bytes,
         }
     }

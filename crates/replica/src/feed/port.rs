@@ -181,6 +181,15 @@ fn note_end(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
+/// A connection that has come.
+struct Came {
+    tcp: TcpStream,
+    peer: SocketAddr,
+    newcomer: Arc<Newcomer>,
+    /// What was given of the log by then.
+    given: LogOffset,
+}
+
 impl Shared {
     fn admit(
         self: &Arc<Self>,
@@ -203,9 +212,10 @@ impl Shared {
         match places {
             Ok(places) => {
                 let (shared, stop) = (Arc::clone(self), stop.clone());
+                let came = Came { tcp, peer, newcomer, given: self.slaves.given() };
                 tasks.spawn(async move {
                     let revoked = shared.options.allowed.revoked(address, changes);
-                    shared.serve(tcp, peer, newcomer, &places, stop, revoked).await;
+                    shared.serve(came, &places, stop, revoked).await;
                 });
             }
             Err(_) => self.ended(peer, false, &Closed::Full),
@@ -214,13 +224,12 @@ impl Shared {
 
     async fn serve(
         self: &Arc<Self>,
-        tcp: TcpStream,
-        peer: SocketAddr,
-        newcomer: Arc<Newcomer>,
+        came: Came,
         places: &[ConnectionSlot; 2],
         stop: watch::Receiver<bool>,
         revoked: impl Future<Output = ()> + Send,
     ) {
+        let Came { tcp, peer, newcomer, given } = came;
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let warm_from = self.store.written().get();
         let mut options = self.options.feed.clone();
@@ -236,7 +245,7 @@ impl Shared {
                 }
                 self.told(peer, number, places, told);
             };
-            let driver = Driver { store: &self.store, clock: &self.clock, slaves: &self.slaves, warm_from };
+            let driver = Driver { store: &self.store, clock: &self.clock, slaves: &self.slaves, given, warm_from };
             let run = async {
                 match tcp.set_nodelay(true) {
                     Ok(()) => driver.run(tcp, feed, options, &mut told).await,

@@ -144,6 +144,26 @@ async fn a_slave_with_other_bytes_acknowledges_nothing_also_when_the_log_is_long
     master.stop().await;
 }
 
+/// A slave of Apache says nothing for seconds after it has connected.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slave_that_reports_late_has_nothing_of_what_went_to_others_meanwhile() {
+    let (of_master, of_slave) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (main, copy) = (open(of_master.path()), open(of_slave.path()));
+    fill(&main, 0..20);
+    let opened = main.end().0;
+    let feed = FeedOptions { silence: 10 * PATIENCE, ..FeedOptions::default() };
+    let master = Master::with(&main, PortOptions { feed: feed.fixed(), ..PortOptions::new(all()) });
+    let mut late = connect(master.address).await;
+    fill(&main, 20..40);
+    let slave = Slave::of(&copy, master.address, ask(&main));
+    came_to(&copy, main.end()).await;
+    report(&mut late, opened + 100).await;
+    is_closed(&mut late).await;
+    eventually("it is turned away", || master.closed("ahead") == 1).await;
+    slave.stop().await;
+    master.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slave_that_may_no_longer_have_the_log_is_let_go() {
     let dir = tempfile::tempdir().unwrap();
@@ -159,7 +179,11 @@ async fn a_slave_that_may_no_longer_have_the_log_is_let_go() {
     // Something else has changed.
     changed.send(()).unwrap();
     fill(&main, 20..30);
-    frame(&mut slave).await;
+    let mut has = 0;
+    while has < main.end().0 {
+        let (at, body) = frame(&mut slave).await;
+        has = at + body.len() as u64;
+    }
     report(&mut slave, main.end().0).await;
     eventually("the acknowledgement", || master.slaves.positions() == [main.end()]).await;
     may.store(false, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use protocol::LogOffset;
 use protocol::record::at;
-use replica::feed::{Closed, Event, Feed, FeedOptions, LogRange, Outgoing};
+use replica::feed::{Closed, Event, Feed, LogRange, Outgoing};
 use replica::lag::Slaves;
 use replica::wire::plain;
 use store::Store;
@@ -51,14 +51,15 @@ pub(super) struct Feeding {
     pub slave_life: u32,
     number: u64,
     feed: Feed,
+    /// What was given of the log when the slave came.
+    given: LogOffset,
     out: Vec<u8>,
     sent: usize,
 }
 
 impl Feeding {
-    pub fn new(link: Link, slave: usize, slave_life: u32, options: FeedOptions, elapsed: Duration) -> Feeding {
-        let feed = Feed::new(options, elapsed);
-        Feeding { link, slave, slave_life, number: link, feed, out: Vec::new(), sent: 0 }
+    pub fn new(link: Link, slave: usize, slave_life: u32, feed: Feed, given: LogOffset) -> Feeding {
+        Feeding { link, slave, slave_life, number: link, feed, given, out: Vec::new(), sent: 0 }
     }
 
     /// The slave's row goes with the connection.
@@ -115,7 +116,7 @@ impl Feeding {
         let range = LogRange {
             min: store.min_offset().0,
             end,
-            given: master.slaves.given().0,
+            given: self.given.max(master.slaves.first()).0,
             segment_bytes: store.options().segment_bytes,
         };
         let effects = self.feed.step(elapsed, range, event)?;

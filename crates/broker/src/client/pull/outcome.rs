@@ -160,15 +160,28 @@ fn fields(broker: &Broker, order: &CheckedPull, found: &Read, code: ResponseCode
 /// What a slave says where a master would say that nothing is there, or somewhere else: the master may have it. So the client tries again, there if
 /// it can; nobody is led away from an offset that only the copy does not have.
 fn of_slave(broker: &Broker, order: &CheckedPull, found: &Read, code: ResponseCode) -> (ResponseCode, i64) {
-    if code == ResponseCode::Success || !is_ahead(order, found) && suggest::keeps_readers(broker, found) {
+    if code == ResponseCode::Success || !is_outside(order, found) && suggest::keeps_readers(broker, found) {
         return (code, found.next);
     }
     let next = if code == ResponseCode::PullOffsetMoved { order.offset } else { found.next };
     (ResponseCode::PullRetryImmediately, next)
 }
 
-/// Whether a reader wants what lies behind the end of its queue here. A queue that a copy does not have may have messages at the master.
-pub(super) fn is_ahead(order: &CheckedPull, found: &Read) -> bool {
-    found.status == ReadStatus::OffsetOverflowBadly
-        || order.offset > 0 && matches!(found.status, ReadStatus::NoMessageInQueue | ReadStatus::NoMatchedLogicQueue)
+/// Whether a reader wants what lies outside of its queue here, and may be at the master: behind the end of a copy, of which the queue may be missing,
+/// or before its beginning, where a copy that began later, or has removed more, has nothing.
+pub(super) fn is_outside(order: &CheckedPull, found: &Read) -> bool {
+    match found.status {
+        ReadStatus::OffsetOverflowBadly => true,
+        ReadStatus::OffsetTooSmall => order.offset >= 0,
+        ReadStatus::NoMessageInQueue | ReadStatus::NoMatchedLogicQueue => order.offset > 0,
+        ReadStatus::Found
+        | ReadStatus::NoMatchedMessage
+        | ReadStatus::MessageWasRemoving
+        | ReadStatus::OffsetFoundNull
+        | ReadStatus::OffsetOverflowOne
+        | ReadStatus::OffsetReset
+        | ReadStatus::Cold
+        | ReadStatus::Failed
+        | ReadStatus::Undecided => false,
+    }
 }

@@ -8,7 +8,7 @@ use net::ReplyTo;
 use protocol::code::ResponseCode;
 use store::{Copies, LogSlice, Read, ReadLimits, ReadStatus, Store};
 
-use super::outcome::{PullOutcome, PullStatus, is_ahead};
+use super::outcome::{PullOutcome, PullStatus, is_outside};
 use super::suggest;
 use crate::broker::Broker;
 use crate::caller::Caller;
@@ -157,10 +157,10 @@ fn conclude(
         | ReadStatus::Failed
         | ReadStatus::Undecided => false,
     };
-    // A reader that is sent back to the master does not wait here; one that is ahead of a copy waits for the master.
+    // A reader that is sent back to the master does not wait here; one that wants what a copy does not have waits for the master.
     let is_at_end = match broker.standing.is_slave() {
         true if !suggest::keeps_readers(broker, found) => false,
-        true => is_at_end || is_ahead(&order, found),
+        true => is_at_end || is_outside(&order, found),
         false => is_at_end,
     };
     let is_at_end =
