@@ -71,16 +71,11 @@ impl Run<'_> {
     pub(super) fn what_is_left_of(&mut self, number: usize) -> anyhow::Result<()> {
         let ids: BTreeSet<u64> = self.walk(number)?.into_iter().collect();
         let min = self.nodes[number].side.store()?.min_offset().0;
-        let (bit, mut has_lost) = (self.nodes[number].bit(), false);
+        let bit = self.nodes[number].bit();
         for (id, message) in &mut self.messages {
-            if message.holds & bit != 0 && message.at >= min && !ids.contains(id) {
+            if message.at >= min && !ids.contains(id) {
                 message.holds &= !bit;
-                has_lost = true;
             }
-        }
-        let node = &mut self.nodes[number];
-        if has_lost {
-            node.lost_life = Some(node.life.saturating_sub(1));
         }
         Ok(())
     }
@@ -89,7 +84,7 @@ impl Run<'_> {
     pub(super) fn reported(&mut self, slave: usize, life: u32, to: LogOffset) {
         let node = &self.nodes[slave];
         // What came late may be of a process that had what is lost now.
-        let (bit, counts) = (node.bit(), node.lost_life.is_none_or(|lost| life > lost));
+        let (bit, counts) = (node.bit(), life == node.life);
         for id in self.truth.iter().rev() {
             let Some(message) = self.messages.get_mut(id).filter(|message| message.end <= to.0) else { continue };
             if message.reported & bit != 0 && (message.holds & bit != 0 || !counts) {

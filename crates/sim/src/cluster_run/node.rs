@@ -21,8 +21,6 @@ pub(super) struct Node {
     pub side: Side,
     /// Counts its processes.
     pub life: u32,
-    /// The last life whose end took something from the log that was reported, and lawfully so.
-    pub lost_life: Option<u32>,
     /// It is down until then.
     pub down_until: Option<u64>,
     /// Thousandths of a ms that its clock goes in a ms.
@@ -47,7 +45,6 @@ impl Node {
             slaves: Arc::default(),
             side,
             life: 0,
-            lost_life: None,
             down_until: None,
             rate,
             micros: 0,

@@ -160,7 +160,7 @@ impl Run<'_> {
         };
         side.is_calm = old.side.is_calm;
         let mut node = Node::new(number, side, old.rate);
-        (node.life, node.lost_life, node.down_until) = (old.life + 1, Some(old.life), old.down_until);
+        (node.life, node.down_until) = (old.life + 1, old.down_until);
         node.side.world.pass(self.now);
         self.nodes[number] = node;
         let bit = self.nodes[number].bit();

@@ -64,3 +64,18 @@ fn a_record_that_nobody_sent_is_foreign() {
     });
     assert_eq!(found, [Verdict::Foreign]);
 }
+
+#[test]
+fn a_report_of_a_dead_process_that_comes_late_says_nothing_of_the_next_one() {
+    let found = found(|run| {
+        let (life, end) = (run.nodes[1].life, run.nodes[1].side.store().unwrap().end());
+        let bit = run.nodes[1].bit();
+        run.nodes[1].life += 1;
+        run.messages.values_mut().for_each(|message| (message.holds, message.reported) = (0, 0));
+        run.reported(1, life, end);
+        assert!(run.messages.values().all(|message| message.reported == bit && message.holds == 0));
+        run.reported(1, life + 1, end);
+        assert!(run.messages.values().all(|message| message.reported == bit && message.holds == bit));
+    });
+    assert_eq!(found, []);
+}
