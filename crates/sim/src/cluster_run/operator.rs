@@ -5,7 +5,7 @@ use store::{CopyError, Misfit};
 
 use super::following::{Following, is_for_operators, is_of_file_size, is_removed};
 use super::node::Node;
-use super::{Lie, NAMES, Run};
+use super::{Lie, NAMES, Run, TOPICS};
 use crate::side::Side;
 use crate::verdict::Verdict;
 
@@ -14,13 +14,14 @@ const LOOKS_AFTER: u64 = 5_000;
 
 impl Run<'_> {
     /// Slaves that may be promoted: they follow, or would if the master were there. If there is none, those that have refused the master.
-    fn candidates(&self) -> (Vec<usize>, bool) {
+    pub(super) fn candidates(&self) -> (Vec<usize>, bool) {
         let segment_bytes = self.nodes[self.master].side.options.segment_bytes;
         let may = |node: &&Node| {
             node.number != self.master
                 && node.is_up()
                 && !node.side.has_crashed()
                 && node.side.options.segment_bytes == segment_bytes
+                && self.knows_numbers(node)
         };
         let numbers = |is_refused: bool| {
             let fits = |node: &&Node| {
@@ -33,6 +34,17 @@ impl Run<'_> {
         };
         let following = numbers(false);
         if following.is_empty() { (numbers(true), true) } else { (following, false) }
+    }
+
+    /// Whether a slave can go on with the numbers of all queues. Neither the plain stream nor a table says where a queue ends: one that has no
+    /// message in a copy which begins above 0 would begin anew with 0, and so hide its older messages on a slave that has them.
+    fn knows_numbers(&self, node: &Node) -> bool {
+        let Some(store) = &node.side.store else { return false };
+        let end = store.end().0;
+        self.messages.values().filter(|message| message.end <= end).all(|message| {
+            let queue = store.existing_queue(TOPICS[message.topic], message.queue);
+            queue.is_some_and(|queue| queue.max_offset() > 0)
+        })
     }
 
     /// Promotes the slave with the longest log. The master is down, and comes back as a slave. False: there is none.
@@ -134,7 +146,8 @@ impl Run<'_> {
                 continue;
             }
             // What the master has lost is in the log of the one that has refused it.
-            if !now && !is_odd && !is_removed && master.is_up() && !master.side.has_crashed() && self.one_in(2) {
+            let may = !now && !is_odd && !is_removed && self.knows_numbers(node);
+            if may && master.is_up() && !master.side.has_crashed() && self.one_in(2) {
                 let old = self.master;
                 self.end(old, true)?;
                 self.nodes[old].down_until = Some(self.now + 1_000);

@@ -79,3 +79,14 @@ fn a_report_of_a_dead_process_that_comes_late_says_nothing_of_the_next_one() {
     });
     assert_eq!(found, []);
 }
+
+#[test]
+fn a_slave_that_lacks_all_messages_of_a_queue_is_not_promoted() {
+    let found = found(|run| {
+        assert!(run.candidates().0.contains(&1));
+        let topic = TOPICS[run.messages.values().next().unwrap().topic];
+        run.nodes[1].side.store().unwrap().delete_topic(topic);
+        assert!(!run.candidates().0.contains(&1));
+    });
+    assert_eq!(found, []);
+}
