@@ -161,7 +161,7 @@ class SyncMasterTest {
     private static void doubleWrite(Server.Kind kind) throws Exception {
         var names = new Server("names");
         names.runsBroker = false;
-        try (names; var master = broker("master", names).with("brokerRole", "SYNC_MASTER").with("slaveTimeout", "1000");
+        try (names; var master = broker("master", names).with("brokerRole", "SYNC_MASTER");
             var slave = broker("slave", names).with("brokerRole", "SLAVE").with("brokerId", "1")) {
             names.start(Server.DEFAULT);
             master.start(Server.Kind.GANTRY);
