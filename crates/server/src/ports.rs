@@ -68,6 +68,14 @@ pub fn for_broker(bind: IpAddr, wanted: u16, from: &str, log: LogPort, log_from:
     // Those beside a port that the kernel chose may be somebody's who does not listen yet: then all are chosen anew.
     let (tries, bind_beside): (_, fn(SocketAddr) -> _) =
         if wanted == 0 { (TRIES, Port::bind_free) } else { (1, patiently) };
+    // One that was asked for does not depend on the others, so it is waited for once.
+    let mut of_log = match log {
+        LogPort::At(port) => {
+            let what = || taken("broker's slaves", bind, port, log_from);
+            Some(patiently((bind, port).into()).with_context(what)?)
+        }
+        LogPort::Next | LogPort::Nowhere => None,
+    };
     for _ in 0..tries {
         let main = patiently((bind, wanted).into()).with_context(|| taken("broker", bind, wanted, from))?;
         let beside = || {
@@ -76,23 +84,19 @@ pub fn for_broker(bind: IpAddr, wanted: u16, from: &str, log: LogPort, log_from:
                 let what = || taken("broker's VIP channel, two below its port", bind, port, from);
                 bind_beside((bind, port).into()).with_context(what)
             });
-            let log = match log {
-                LogPort::Nowhere => None,
+            let next = match log {
+                LogPort::Nowhere | LogPort::At(_) => None,
                 LogPort::Next => {
                     let next =
                         port.checked_add(1).with_context(|| format!("no port is behind {port}: set haListenPort"))?;
                     let what = || taken("broker's slaves, one above its port", bind, next, log_from);
                     Some(bind_beside((bind, next).into()).with_context(what)?)
                 }
-                LogPort::At(port) => {
-                    let what = || taken("broker's slaves", bind, port, log_from);
-                    Some(patiently((bind, port).into()).with_context(what)?)
-                }
             };
-            anyhow::Ok((vip.transpose()?, log))
+            anyhow::Ok((vip.transpose()?, next))
         };
         match beside() {
-            Ok((vip, log)) => return Ok(ForBroker { main, vip, log }),
+            Ok((vip, next)) => return Ok(ForBroker { main, vip, log: next.or(of_log.take()) }),
             Err(error) => last = Some(error),
         }
     }
