@@ -1,7 +1,7 @@
 //! How many slaves an acknowledgement waits for, and how far they have the log.
 //!
 //! The settings make a [`Rule`]. With the slaves that are connected it says how many are needed for each stage of [`Stage::COPIED`], and
-//! below which log offset so many have the log: [`Copies::judge`] raises the store's marks to there. It runs when a slave enters,
+//! below which log offset that many have the log: [`Copies::judge`] raises the store's marks to there. It runs when a slave enters,
 //! acknowledges, or is gone, when a setting changes, every 100 ms while a send waits for slaves, and every second.
 //!
 //! Sends read one word, `path`: what they wait for, and whether they are refused.
@@ -53,7 +53,7 @@ impl Rule {
         }
     }
 
-    /// How many slaves a stage needs, where so many are in sync.
+    /// How many slaves a stage needs. It depends on how many are in sync.
     fn needed(self, stage: Stage, in_sync: usize) -> usize {
         let copies = if self.is_auto { self.in_sync.min(in_sync + 1).max(self.least) } else { self.in_sync };
         // The first copy is our own.
@@ -104,7 +104,7 @@ impl Judged {
         self.rule.needed(stage, self.in_sync)
     }
 
-    /// The log offset below which so many slaves have the log as this stage needs; none if there are not so many.
+    /// Below this log offset enough slaves for this stage have the log; none if fewer slaves are connected.
     fn reached(&self, stage: Stage) -> Option<LogOffset> {
         match self.needed(stage).checked_sub(1) {
             None => Some(self.end),

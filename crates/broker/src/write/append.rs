@@ -3,8 +3,8 @@
 //!
 //! ASYNC_FLUSH: the reply goes into the burst's own output. SYNC_FLUSH, SYNC_MASTER: the burst goes
 //! to `acknowledgements.rs`, which lays the replies into the connection's inbox when the flush that
-//! covers it, or enough slaves, are there, while the connection reads on; only so many bursts of a
-//! connection may wait there. What is waited for, `durability.rs` says for each send. With a write pool
+//! covers it, or enough slaves, are there, while the connection reads on. How many bursts of a
+//! connection may wait there is limited. What is waited for, `durability.rs` says for each send. With a write pool
 //! (`transientStorePoolEnable`) all bursts go there, since none is stored before the pool's thread
 //! has written it.
 
