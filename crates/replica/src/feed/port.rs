@@ -204,7 +204,7 @@ impl Shared {
         // A change from here on is seen.
         let changes = self.options.allowed.changes.clone();
         if !(self.options.allowed.may)(address) {
-            self.ended(peer, false, &Closed::NotAllowed);
+            self.turned_away(peer, &Closed::NotAllowed);
             return;
         }
         let newcomer = Newcomer::new(address);
@@ -218,8 +218,13 @@ impl Shared {
                     shared.serve(came, &places, stop, revoked).await;
                 });
             }
-            Err(_) => self.ended(peer, false, &Closed::Full),
+            Err(_) => self.turned_away(peer, &Closed::Full),
         }
+    }
+
+    fn turned_away(&self, peer: SocketAddr, why: &Closed) {
+        self.slaves.note_closed(why);
+        self.tell_end(peer, false, why);
     }
 
     async fn serve(
@@ -260,18 +265,20 @@ impl Shared {
                 () = poll_fn(|cx| newcomer.poll_told(cx)) => Closed::MadeWay,
             }
         };
-        drop(row);
-        let acknowledged = *acknowledged.borrow();
         if let Closed::Ahead { report, given } = closed {
             self.slaves.note_ahead(peer.ip(), Refused { report, given });
         }
+        // Who sees that a slave is gone sees why.
+        self.slaves.note_closed(&closed);
+        drop(row);
+        let acknowledged = *acknowledged.borrow();
         let end = self.store.written().get();
         if let (Closed::Stopping, Some(LogOffset(at))) = (&closed, acknowledged)
             && at < end
         {
             warn!(%peer, at, end, "a slave does not have all of the log when the master stops");
         }
-        self.ended(peer, acknowledged.is_some(), &closed);
+        self.tell_end(peer, acknowledged.is_some(), &closed);
     }
 
     /// Ready when the port closes and the slave has all of the log, or has had the time to get it. One that has not reported gets nothing.
@@ -299,9 +306,8 @@ impl Shared {
         }
     }
 
-    fn ended(&self, peer: SocketAddr, has_begun: bool, why: &Closed) {
+    fn tell_end(&self, peer: SocketAddr, has_begun: bool, why: &Closed) {
         let now = self.clock.elapsed();
-        self.slaves.note_closed(why);
         // Anybody can connect, and report: nobody floods the log.
         let line = if has_begun { Line::Gone } else { Line::Stranger };
         let Some(untold) = self.slaves.may_tell(now, line) else { return };
