@@ -113,6 +113,8 @@ final class Differences {
         at("operator: all settings", "body .*", "\\(absent\\) \\| .*", "keys of Gantry, of its name server, and JVM properties"),
         at("operator: all settings", "body .*", ".* \\| \\(absent\\)", "keys that have no effect on Gantry; each is named at start when somebody sets it"),
         at("operator: all settings", "body (listenPort|haListenPort|brokerIP2|metricsPromExporterPort)", "each has its own"),
+        at("operator: all settings", "body inSyncReplicas", "1 \\| 2", "a SYNC_MASTER without the line waits for one slave, as 4.x does"),
+        at("operator: all settings", "body slaveTimeout", "3000 \\| 2500", "the answer comes before the client gives up"),
         at("operator: all settings", "body maxTransferCountOnMessageInMemory", "32 \\| 1024", "who asks for more than 32 gets them"),
         at("operator: all settings", "body maxTransferCountOnMessageInDisk", "8 \\| 1024", "messages far behind the end are read together"),
         at("operator: unknown setting", "code|remark", "a key that does not exist is refused"),
