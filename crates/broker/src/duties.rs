@@ -234,7 +234,7 @@ impl Broker {
     /// running runtime.
     pub async fn start(start: Start) -> Result<Arc<Broker>, StartError> {
         let broker = Broker::load(start)?;
-        after_loss::cut(broker.standing, &broker.store, &broker.topics, &broker.offsets, &broker.pops);
+        broker.cut_after_loss().await;
         broker.standing.keep(broker.store.journal());
         let registry = Arc::clone(&broker.registry);
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
@@ -242,6 +242,14 @@ impl Broker {
         // Behind what is loaded: files of the log that a scan reads stay.
         retention_floor::begin(&broker);
         Ok(broker)
+    }
+
+    /// Takes offsets and leases back to what a crash has left of their queues.
+    async fn cut_after_loss(&self) {
+        let cut = after_loss::cut(self.standing, &self.store, &self.topics, &self.offsets, &self.pops);
+        if let Some(position) = cut {
+            self.store.journal().mark_of(position, true).reached(position).await;
+        }
     }
 
     /// Starts the duties of the broker's role that do not run.
@@ -281,7 +289,7 @@ impl Broker {
     pub async fn write_configuration(start: Start) -> Result<(), StartError> {
         let broker = Broker::load(start)?;
         // What lies behind the end of its queue now, a broker that takes over would believe.
-        after_loss::cut(broker.standing, &broker.store, &broker.topics, &broker.offsets, &broker.pops);
+        broker.cut_after_loss().await;
         rows::put(&broker.store, &broker.offsets);
         broker.store.journal().written().reached(broker.store.journal().position()).await;
         broker.config_files.export(&broker, When::Changed).await?;

@@ -31,15 +31,18 @@ pub struct Device(FaultDisk);
 
 impl Default for Device {
     fn default() -> Device {
-        let disk = FaultDisk::default();
+        Device::of(FaultDisk::default())
+    }
+}
+
+impl Device {
+    fn of(disk: FaultDisk) -> Device {
         for calls in [SYNCS, &[Call::SyncDir], &[Call::SyncFileSystem]] {
             disk.set(Fault::new(calls, Files::All, How::Skipped), true);
         }
         Device(disk)
     }
-}
 
-impl Device {
     /// As a store takes it.
     pub fn disk(&self) -> Arc<dyn Disk> {
         Arc::new(self.0.clone())
@@ -55,6 +58,11 @@ impl Device {
     /// One that may lose its power.
     pub fn to_lose_power() -> Device {
         Device(Device::default().0.keeping(JOURNAL))
+    }
+
+    /// The same device below a copy of a folder: what it had of the journal there it has of the copy's. Of [`Device::to_lose_power`].
+    pub fn moved(&self, from: &Path, to: &Path) -> Device {
+        Device::of(self.0.moved(from, to))
     }
 
     /// Takes from a copy of `dir` what its journal had not brought to the device. Of [`Device::to_lose_power`].

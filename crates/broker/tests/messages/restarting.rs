@@ -128,6 +128,37 @@ async fn a_group_that_had_come_further_than_what_a_crash_left_misses_nothing_tha
     assert_eq!(committed(&again).await, 9);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_that_was_taken_back_misses_nothing_though_another_loss_of_power_follows() {
+    // The journal goes to the device once an hour, unless somebody waits for it.
+    let on = |device: &Device| Setup {
+        device: device.clone(),
+        flush_interval: Duration::from_secs(3600),
+        ..Setup::default()
+    };
+    let device = Device::to_lose_power();
+    let running = start(on(&device)).await;
+    running.put("Orders", 0, "", "kept").await;
+    commit(&running, 3).await;
+    assert_eq!(committed(&running).await, 3);
+    let journal = running.store().journal();
+    journal.mark_of(journal.position(), true).reached(journal.position()).await;
+    let image = running.image();
+    let device = device.moved(running.dir(), image.path());
+    let again = start_on(on(&device), image).await;
+    for body in ["other", "others", "more"] {
+        again.put("Orders", 0, "", body).await;
+    }
+    // The log has these on the device. What the journal did not bring there is gone.
+    let last = start_on(Setup::default(), again.image_without_power(&device)).await;
+    let next = committed(&last).await;
+    let found = bodies_from(&last, "Orders", 0, next).await;
+    for stopped in [last, again, running] {
+        stopped.stop().await;
+    }
+    assert_eq!(found, ["other", "others", "more"]);
+}
+
 /// What a pull without patience finds.
 async fn bodies_from(running: &Running, topic: &str, queue_id: i32, offset: i64) -> Vec<String> {
     let found = running.pull(&from(topic, queue_id, offset)).await;

@@ -7,13 +7,16 @@
 //!
 //! The same holds when a slave becomes a master: clients may have come further at the old master than its copy did. They are watched by each start
 //! until one has done so for long enough.
+//!
+//! What was cut is on the device before anybody is served: messages that come now get the numbers of those that are gone. If another loss of power
+//! took the cut and left these, groups would pass over them.
 
 use std::sync::Arc;
 
 use protocol::{light, names};
 use store::Store;
 
-use super::{Offsets, ended, set};
+use super::{Offsets, ended, rows, set};
 use crate::pop::Pops;
 use crate::state::role::Standing;
 use crate::state::topics::Topics;
@@ -56,8 +59,14 @@ fn highest(group: &str, end: i64) -> i64 {
     if group == REVIVE_GROUP { end - 1 } else { end }
 }
 
-/// At a start, before anybody is served.
-pub(crate) fn cut(standing: Standing, store: &Store, topics: &Topics, offsets: &Arc<Offsets>, pops: &Pops) {
+/// At a start, before anybody is served. The journal's position that has to be on the device by then; none if nothing was cut.
+pub(crate) fn cut(
+    standing: Standing,
+    store: &Store,
+    topics: &Topics,
+    offsets: &Arc<Offsets>,
+    pops: &Pops,
+) -> Option<u64> {
     let journal = store.journal();
     let is_promoted = standing.is_promoted(journal);
     if standing.is_slave() {
@@ -65,7 +74,7 @@ pub(crate) fn cut(standing: Standing, store: &Store, topics: &Topics, offsets: &
     }
     let kept = ended::kept(journal);
     if !store.was_abnormal() && !is_promoted && kept.is_none() {
-        return;
+        return None;
     }
     let end_of = |topic: &str, queue_id: i32| {
         let queue = u32::try_from(queue_id).ok().and_then(|id| store.existing_queue(topic, id));
@@ -111,6 +120,7 @@ pub(crate) fn cut(standing: Standing, store: &Store, topics: &Topics, offsets: &
             "groups had come further than what is left of their queues: they go on at the end of them"
         );
     }
+    (leases > 0 || batches > 0 || !cuts.is_empty()).then(|| rows::put(store, offsets))
 }
 
 /// Where queues ended at first that clients may have known: messages that came since are others than these have seen.
