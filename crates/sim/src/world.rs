@@ -150,4 +150,10 @@ impl World {
         self.disk.go_on(&image);
         Ok(image)
     }
+
+    /// The files are on the device as somebody else has left them, between two lives.
+    pub fn take_files(&mut self) -> std::io::Result<()> {
+        self.disk = CrashDisk::new(&self.root(), self.rules, Random::seeded(self.dice.next_u64()))?;
+        Ok(())
+    }
 }

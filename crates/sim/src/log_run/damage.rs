@@ -26,6 +26,8 @@ impl Run<'_> {
                 }
             }
         }
+        // Else a folder that was lost would come back with the next loss of power.
+        self.world.take_files()?;
         Ok(())
     }
 
