@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use net::Response;
 use protocol::body::SubscriptionGroupConfig;
 use protocol::code::request;
 use protocol::request::{OffsetReply, PullMessage, QueryConsumerOffset, UpdateConsumerOffset};
 
-use crate::slaves::{Front, Log, Places, figure, master_with, slave_at, slave_by, slave_on, until, until_equal};
-use crate::support::{self, from};
+use crate::gates::Gates;
+use crate::slaves::{Front, Places, figure, master_with, slave_by, slave_on, until, until_connected, until_equal};
+use crate::support::{self, Setup, from, start};
 use crate::{Running, commit, committed, json, make_group, make_topic, make_topic_with};
 
 /// A master that counts each message as old.
@@ -16,17 +18,15 @@ const AT_ONCE: &[(&str, &str)] = &[("slaveReadEnable", "true"), ("accessMessageI
 
 /// The code of a pull's answer, and the broker that it names.
 async fn asked(running: &Running, pull: PullMessage<'static>) -> (i32, String) {
-    let answer = running.call(request::PULL_MESSAGE, &pull, "").await;
+    told(&running.call(request::PULL_MESSAGE, &pull, "").await)
+}
+
+fn told(answer: &Response) -> (i32, String) {
     (answer.code, answer.fields.get("suggestWhichBrokerId").unwrap_or("none").to_owned())
 }
 
 async fn set(running: &Running, line: &'static str) {
     assert_eq!(running.call(request::UPDATE_BROKER_CONFIG, &(), line).await.code, 0, "{line}");
-}
-
-async fn until_away(slave: &Running) {
-    until("the slave has noticed", || async { figure(slave, "masterConnected").await.as_deref() == Some("false") })
-        .await;
 }
 
 async fn until_in_sync(master: &Running, slave: &Running) {
@@ -37,6 +37,17 @@ async fn until_in_sync(master: &Running, slave: &Running) {
 
 fn found(broker: &str) -> (i32, String) {
     (0, broker.to_owned())
+}
+
+/// Where the readers' group reads, and where it does when it is slow.
+async fn regroup(master: &Running, broker_id: i64, which_broker_when_consume_slowly: i64) {
+    let group = SubscriptionGroupConfig {
+        group_name: "CG".to_owned(),
+        broker_id,
+        which_broker_when_consume_slowly,
+        ..SubscriptionGroupConfig::default()
+    };
+    assert_eq!(master.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), json(&group)).await.code, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,21 +63,11 @@ async fn a_master_sends_readers_of_old_messages_to_a_slave_that_is_there() {
     assert_eq!(asked(&master, from("T", 0, 0)).await, found("1"));
     assert_eq!(asked(&master, from("T", 0, 3)).await, (19, "0".to_owned()), "nobody is behind at the end");
 
-    let group = |broker_id, which_broker_when_consume_slowly| SubscriptionGroupConfig {
-        group_name: "CG".to_owned(),
-        broker_id,
-        which_broker_when_consume_slowly,
-        ..SubscriptionGroupConfig::default()
-    };
-    let regroup = async |broker_id, slowly| {
-        let body = json(&group(broker_id, slowly));
-        assert_eq!(master.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), body).await.code, 0);
-    };
-    regroup(0, 2).await;
+    regroup(&master, 0, 2).await;
     assert_eq!(asked(&master, from("T", 0, 0)).await, found("2"));
     set(&master, "accessMessageInMemoryMaxRatio=40").await;
     assert_eq!(asked(&master, from("T", 0, 0)).await, found("0"));
-    regroup(1, 2).await;
+    regroup(&master, 1, 2).await;
     assert_eq!(asked(&master, from("T", 0, 0)).await, found("1"), "the group likes to read there");
     set(&master, "slaveReadEnable=false").await;
     assert_eq!(asked(&master, from("T", 0, 0)).await, found("0"));
@@ -83,30 +84,36 @@ async fn a_master_sends_readers_of_old_messages_to_a_slave_that_is_there() {
     master.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_slave_keeps_readers_of_old_messages_and_all_while_its_master_is_away() {
-    let (master, log) = master_with(AT_ONCE).await;
+/// A master with three messages and a slave of it, behind gates.
+async fn pair() -> (Running, Gates, Running) {
+    let master = start(Setup { main_port: Some(0), more: AT_ONCE, ..Setup::default() }).await;
     make_topic(&master, "T").await;
     for number in 0..3 {
         master.put("T", 0, "", &number.to_string()).await;
     }
-    let slave = slave_on(&log, Arc::new(tempfile::tempdir().unwrap())).await;
+    let gates = Gates::before(&master).await;
+    let slave = gates.slave(Arc::new(tempfile::tempdir().unwrap())).await;
     until_in_sync(&master, &slave).await;
+    until_connected(&slave, true).await;
+    (master, gates, slave)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slave_keeps_readers_of_old_messages_and_all_while_its_master_is_away() {
+    let (master, gates, slave) = pair().await;
     assert_eq!(asked(&slave, from("T", 0, 0)).await, found("0"), "near the end it goes back");
     set(&slave, "accessMessageInMemoryMaxRatio=0").await;
     assert_eq!(asked(&slave, from("T", 0, 0)).await, found("1"));
     assert_eq!(asked(&slave, from("T", 0, 3)).await, (20, "0".to_owned()), "what comes, the master has first");
 
-    let address = log.address;
-    log.close().await;
-    until_away(&slave).await;
+    gates.shut();
+    until_connected(&slave, false).await;
     set(&slave, "accessMessageInMemoryMaxRatio=40").await;
     assert_eq!(asked(&slave, from("T", 0, 0)).await, found("1"));
     assert_eq!(asked(&slave, from("T", 0, 3)).await, (19, "1".to_owned()));
-    let log = Log::at(address, &master).unwrap();
+    gates.lead_to(&master);
     until("the slave follows", || async { asked(&slave, from("T", 0, 0)).await == found("0") }).await;
     slave.stop().await;
-    log.close().await;
     master.stop().await;
 }
 
@@ -124,7 +131,7 @@ async fn committed_by(running: &Running, group: &str, queue_id: i32) -> Option<i
 
 #[tokio::test(flavor = "multi_thread")]
 async fn offsets_that_were_committed_at_a_slave_come_to_its_master_and_none_goes_back() {
-    let (master, log) = master_with(&[]).await;
+    let master = start(Setup { main_port: Some(0), ..Setup::default() }).await;
     make_topic(&master, "T").await;
     make_group(&master, "G", 1).await;
     for number in 0..40 {
@@ -133,13 +140,13 @@ async fn offsets_that_were_committed_at_a_slave_come_to_its_master_and_none_goes
     for (queue_id, offset) in [(0, 3), (2, 6), (3, 2)] {
         assert_eq!(commit(&master, queue_id, offset).await.0, 0);
     }
-    let slave = slave_on(&log, Arc::new(tempfile::tempdir().unwrap())).await;
+    let gates = Gates::before(&master).await;
+    let slave = gates.slave(Arc::new(tempfile::tempdir().unwrap())).await;
     until_equal(&master, &slave).await;
     until("offsets have come over", || async { committed(&slave, 3).await == Ok(2) }).await;
 
-    let address = log.address;
-    log.close().await;
-    until_away(&slave).await;
+    gates.shut();
+    until_connected(&slave, false).await;
     // Higher, of a queue where the master has none, lower, behind the end, and less than the master has by the time that it is there again.
     for (queue_id, offset) in [(0, 5), (1, 4), (2, 1), (3, 3)] {
         assert_eq!(commit(&slave, queue_id, offset).await.0, 0);
@@ -152,10 +159,10 @@ async fn offsets_that_were_committed_at_a_slave_come_to_its_master_and_none_goes
     // The slave is killed meanwhile.
     let image = slave.image();
     slave.stop().await;
-    let slave = slave_at(address, image).await;
+    let slave = gates.slave(image).await;
     assert_eq!(figure(&slave, "offsetsForMaster").await.as_deref(), Some("5"));
 
-    let log = Log::at(address, &master).unwrap();
+    gates.lead_to(&master);
     until("offsets have come to the master", || async {
         (committed(&master, 0).await, committed(&master, 1).await) == (Ok(5), Ok(4))
     })
@@ -179,7 +186,6 @@ async fn offsets_that_were_committed_at_a_slave_come_to_its_master_and_none_goes
     .await;
     until("nothing is left", || async { figure(&slave, "offsetsForMaster").await.as_deref() == Some("0") }).await;
     slave.stop().await;
-    log.close().await;
     master.stop().await;
 }
 
