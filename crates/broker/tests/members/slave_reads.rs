@@ -9,8 +9,8 @@ use protocol::code::request;
 use protocol::request::{OffsetReply, PullMessage, QueryConsumerOffset, UpdateConsumerOffset};
 
 use crate::gates::Gates;
-use crate::slaves::{Front, Places, figure, master_with, slave_by, slave_on, until, until_connected, until_equal};
-use crate::support::{self, Setup, from, start};
+use crate::slaves::{Front, Places, begin_pull, figure, master_with, slave_by, slave_on, until, until_connected, until_equal};
+use crate::support::{self, Setup, from, start, waiting};
 use crate::{Running, commit, committed, json, make_group, make_topic, make_topic_with};
 
 /// A master that counts each message as old.
@@ -114,6 +114,35 @@ async fn a_slave_keeps_readers_of_old_messages_and_all_while_its_master_is_away(
     gates.lead_to(&master);
     until("the slave follows", || async { asked(&slave, from("T", 0, 0)).await == found("0") }).await;
     slave.stop().await;
+    master.stop().await;
+}
+
+/// The logs differ.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slave_that_cannot_follow_sends_its_readers_to_the_master_that_is_there() {
+    let (master, gates, slave) = pair().await;
+    gates.shut();
+    until_connected(&slave, false).await;
+    let waits = begin_pull(&slave, waiting(from("T", 0, 3), 60_000));
+    slave.until_parked(1).await;
+    let other = start(Setup { main_port: Some(0), ..Setup::default() }).await;
+    make_topic(&other, "T").await;
+    for number in 0..30 {
+        other.put("T", 0, "", &format!("another {number}")).await;
+    }
+    gates.lead_to(&other);
+    assert_eq!(told(&waits.await.unwrap()), (20, "0".to_owned()), "it does not wait for what does not come");
+    assert_eq!(asked(&slave, from("T", 0, 0)).await, found("0"));
+    set(&slave, "accessMessageInMemoryMaxRatio=0").await;
+    assert_eq!(asked(&slave, from("T", 0, 0)).await, found("0"), "however far it is behind");
+    until("the slave says why", || async {
+        figure(&slave, "masterFailure").await.is_some_and(|why| why.contains("differ"))
+    })
+    .await;
+    gates.shut();
+    until("nobody has it but this", || async { asked(&slave, from("T", 0, 0)).await == found("1") }).await;
+    slave.stop().await;
+    other.stop().await;
     master.stop().await;
 }
 

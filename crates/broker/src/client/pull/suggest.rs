@@ -5,7 +5,8 @@
 //! reads wait. Apache's master names a slave whether there is one or not. Ours names one while a slave is connected that has what the reader
 //! has read.
 //!
-//! A slave keeps such a reader, as Apache's does, and every reader while its master is away. It sends others back to the master.
+//! A slave keeps such a reader, as Apache's does, and every reader while its master is away. It sends others back to the master, and all of them
+//! where the master is there and the slave does not follow it: the logs may differ, and what is new does not come to the slave.
 
 use protocol::body::MASTER_ID;
 use store::Read;
@@ -29,7 +30,8 @@ pub(super) fn broker_id(broker: &Broker, order: &CheckedPull, found: &Read) -> i
 
 /// Whether this slave serves a reader that has found this, and does not send it to the master.
 pub(super) fn keeps_readers(broker: &Broker, found: &Read) -> bool {
-    !broker.following.is_connected() || is_far(broker, found)
+    let following = &broker.following;
+    if following.is_connected() { is_far(broker, found) } else { !following.is_master_there() }
 }
 
 /// Whether the last message that was looked at lies farther from the end of the log than messages that count as in memory.
