@@ -6,11 +6,13 @@ use std::sync::atomic::Ordering;
 use net::Response;
 use protocol::body::SubscriptionGroupConfig;
 use protocol::code::request;
+use protocol::message_id::parse_offset_message_id;
 use protocol::request::{OffsetReply, PullMessage, QueryConsumerOffset, UpdateConsumerOffset};
 
 use crate::gates::Gates;
+use crate::masters::{FILE, fill, standing_at, standing_from};
 use crate::slaves::{Front, Places, begin_pull, figure, master_with, slave_by, slave_on, until, until_connected, until_equal};
-use crate::support::{self, Setup, from, start, waiting};
+use crate::support::{self, Sent, Setup, from, start, start_on, waiting};
 use crate::{Running, commit, committed, json, make_group, make_topic, make_topic_with};
 
 /// A master that counts each message as old.
@@ -143,6 +145,56 @@ async fn a_slave_that_cannot_follow_sends_its_readers_to_the_master_that_is_ther
     until("nobody has it but this", || async { asked(&slave, from("T", 0, 0)).await == found("1") }).await;
     slave.stop().await;
     other.stop().await;
+    master.stop().await;
+}
+
+/// Name servers know which slave is which.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_names_a_slave_if_that_one_has_what_the_reader_wants() {
+    let setup = || Setup { segment_bytes: FILE, more: AT_ONCE, main_port: Some(0), ..Setup::default() };
+    let master = start(setup()).await;
+    make_topic(&master, "T").await;
+    let first = master.put("T", 0, "", "first").await;
+    let second = master.put("T", 0, "", "second").await;
+    fill(&master, 2).await;
+    let third = master.put("T", 0, "", "third").await;
+    let [at, of_second, of_third] =
+        [&first, &second, &third].map(|sent: &Sent| parse_offset_message_id(&sent.id).unwrap().1);
+    assert!(at < of_second && of_second < FILE && of_third > FILE);
+    let names = Arc::new(Places::default());
+    let brokers = [(0, "10.0.0.1:1"), (1, "127.0.0.2:1"), (2, "127.0.0.3:1")];
+    *names.brokers.lock() = brokers.map(|(id, address)| (id, address.to_owned())).into();
+    // What there was when it started a slave may have.
+    let setup = Setup { name_servers: vec![names.listen()], ..setup() };
+    let master = start_on(setup, master.stop().await).await;
+    let (log, end) = (master.log.unwrap(), master.store().end().0);
+    let one = |offset| PullMessage { max_msg_nums: 1, ..from("T", 0, offset) };
+    let is_there = |count| {
+        let slaves = master.broker.slaves();
+        move || slaves.list().iter().filter(|slave| slave.acknowledged.0 > 0).count() == count
+    };
+
+    let _second = standing_from("127.0.0.3", log, end).await;
+    support::until("the second slave", is_there(1)).await;
+    until("it is known which one that is", || async { asked(&master, one(0)).await == found("0") }).await;
+    regroup(&master, 0, 2).await;
+    assert_eq!(asked(&master, one(0)).await, found("2"));
+    regroup(&master, 0, 1).await;
+    // The first one has less.
+    let behind = standing_from("127.0.0.2", log, of_second).await;
+    support::until("the first slave", is_there(2)).await;
+    assert_eq!(asked(&master, one(0)).await, found("1"));
+    assert_eq!(asked(&master, one(1)).await, found("0"), "it has not come so far");
+    drop(behind);
+    support::until("it is gone", is_there(1)).await;
+    // It has begun with a file of the log.
+    let _late = standing_from("127.0.0.2", log, FILE).await;
+    support::until("the first slave", is_there(2)).await;
+    assert_eq!(asked(&master, one(0)).await, found("0"), "it does not have so old ones");
+    // Nobody knows which one this is.
+    let _unknown = standing_at(log, end).await;
+    support::until("the third slave", is_there(3)).await;
+    assert_eq!(asked(&master, one(2)).await, found("1"));
     master.stop().await;
 }
 
