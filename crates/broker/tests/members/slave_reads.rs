@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use net::Response;
 use protocol::body::SubscriptionGroupConfig;
 use protocol::code::request;
 use protocol::message_id::parse_offset_message_id;
 use protocol::request::{OffsetReply, PullMessage, QueryConsumerOffset, UpdateConsumerOffset};
+use tokio::time::{Instant, sleep};
 
 use crate::gates::Gates;
 use crate::masters::{FILE, fill, standing_at, standing_from};
 use crate::slaves::{Front, Places, begin_pull, figure, master_with, slave_by, slave_on, until, until_connected, until_equal};
 use crate::support::{self, Sent, Setup, from, start, start_on, waiting};
-use crate::{Running, commit, committed, json, make_group, make_topic, make_topic_with};
+use crate::{DEADLINE, Running, commit, committed, json, make_group, make_topic, make_topic_with};
 
 /// A master that counts each message as old.
 const AT_ONCE: &[(&str, &str)] = &[("slaveReadEnable", "true"), ("accessMessageInMemoryMaxRatio", "0")];
@@ -145,6 +147,36 @@ async fn a_slave_that_cannot_follow_sends_its_readers_to_the_master_that_is_ther
     until("nobody has it but this", || async { asked(&slave, from("T", 0, 0)).await == found("1") }).await;
     slave.stop().await;
     other.stop().await;
+    master.stop().await;
+}
+
+/// The client's route has no master, so it asks the slave again at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_comes_back_to_a_slave_as_it_finds_no_master_waits_a_moment() {
+    let (master, _gates, slave) = pair().await;
+    for offset in [3, 99] {
+        let pull = || waiting(from("T", 0, offset), 60_000);
+        assert_eq!(asked(&slave, pull()).await, (20, "0".to_owned()), "it goes to the master at once");
+        // One that has waited is answered with the next look at the master, which may come at once.
+        until("one waits", || async {
+            let waits = begin_pull(&slave, pull());
+            while !waits.is_finished() && slave.broker.parked_pulls() == 0 {
+                sleep(Duration::from_millis(1)).await;
+            }
+            let has_waited = !waits.is_finished();
+            assert_eq!(told(&waits.await.unwrap()), (20, "0".to_owned()));
+            has_waited
+        })
+        .await;
+    }
+    let waits = begin_pull(&slave, waiting(from("T", 0, 3), 60_000));
+    master.put("T", 0, "", "3").await;
+    let (mut answer, deadline) = (told(&waits.await.unwrap()), Instant::now() + DEADLINE);
+    while answer != found("0") {
+        assert!(Instant::now() < deadline && answer == (20, "0".to_owned()), "{answer:?}");
+        answer = asked(&slave, waiting(from("T", 0, 3), 60_000)).await;
+    }
+    slave.stop().await;
     master.stop().await;
 }
 
