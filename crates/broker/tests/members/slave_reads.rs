@@ -12,8 +12,10 @@ use protocol::request::{OffsetReply, PullMessage, QueryConsumerOffset, UpdateCon
 use tokio::time::{Instant, sleep};
 
 use crate::gates::Gates;
-use crate::masters::{FILE, fill, standing_at, standing_from};
-use crate::slaves::{Front, Places, begin_pull, figure, master_with, slave_by, slave_on, until, until_connected, until_equal};
+use crate::masters::{FILE, fill, pop, standing_at, standing_from};
+use crate::slaves::{
+    Front, Places, begin_pull, figure, master_with, slave_by, slave_on, until, until_connected, until_equal,
+};
 use crate::support::{self, Sent, Setup, from, start, start_on, waiting};
 use crate::{DEADLINE, Running, commit, committed, json, make_group, make_topic, make_topic_with};
 
@@ -328,5 +330,37 @@ async fn offsets_that_a_master_does_not_take_are_offered_again_and_stay_until_th
     assert_eq!((committed(&master, 0).await, committed(&master, 299).await), (Ok(1), Ok(0)));
     slave.stop().await;
     log.close().await;
+    master.stop().await;
+}
+
+/// The master tells a slave less than was committed: where the first message lies that nobody has acknowledged.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_at_a_slave_does_not_take_it_past_messages_that_are_popped_at_its_master() {
+    let master = start(Setup { main_port: Some(0), ..Setup::default() }).await;
+    make_topic(&master, "T").await;
+    make_group(&master, "G", 1).await;
+    for number in 0..8 {
+        master.put("T", 0, "", &number.to_string()).await;
+    }
+    assert_eq!(commit(&master, 0, 1).await.0, 0);
+    let gates = Gates::before(&master).await;
+    let slave = gates.slave(Arc::new(tempfile::tempdir().unwrap())).await;
+    until_equal(&master, &slave).await;
+    until_connected(&slave, true).await;
+    until("offsets have come over", || async { committed(&slave, 0).await == Ok(1) }).await;
+    gates.shut();
+    until_connected(&slave, false).await;
+    assert_eq!(commit(&slave, 0, 5).await.0, 0);
+    assert_eq!(pop(&master, "G", "T", 8).await, 0);
+    assert_eq!(committed(&master, 0).await, Ok(8));
+    gates.lead_to(&master);
+    until("the master has all", || async { figure(&slave, "offsetsForMaster").await.as_deref() == Some("0") }).await;
+    until("what the master tells is here", || async {
+        let here = committed(&slave, 0).await;
+        assert!(here == Ok(5) || here == Ok(1), "{here:?}");
+        here == Ok(1)
+    })
+    .await;
+    slave.stop().await;
     master.stop().await;
 }
