@@ -21,6 +21,9 @@ use crate::{DEADLINE, Running, committed, make_topic};
 
 pub(crate) const FILE: u64 = 256 << 10;
 
+/// However long a test takes, nobody is closed for silence.
+pub(crate) const STANDING: (&str, &str) = ("haHousekeepingInterval", "600000");
+
 fn a_master(main_port: u16) -> Setup {
     Setup { main_port: Some(main_port), ..Setup::default() }
 }
@@ -208,7 +211,7 @@ const NEEDED: u64 = 4 * FILE + 1000;
 
 fn with_small_files() -> Setup {
     // Whatever the machine's disk is at.
-    Setup { segment_bytes: FILE, more: &[("cleanFileForciblyEnable", "false")], ..a_master(0) }
+    Setup { segment_bytes: FILE, more: &[("cleanFileForciblyEnable", "false"), STANDING], ..a_master(0) }
 }
 
 /// A master of eight files, and a slave that is to get the fifth.
@@ -270,9 +273,7 @@ async fn files_that_a_slave_has_yet_to_get_are_kept_behind_a_restart_of_its_mast
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_connections_change_nothing_for_a_slave_and_for_producers() {
-    // However long it takes, nobody is closed for silence.
-    let more = &[("haHousekeepingInterval", "600000")];
-    let master = start(Setup { more, ..a_master(0) }).await;
+    let master = start(Setup { more: &[STANDING], ..a_master(0) }).await;
     make_topic(&master, "T").await;
     let slave = start(a_slave_of(&master)).await;
     master.put("T", 0, "", "before").await;

@@ -12,7 +12,7 @@ use protocol::request::{OffsetReply, PullMessage, QueryConsumerOffset, UpdateCon
 use tokio::time::{Instant, sleep};
 
 use crate::gates::Gates;
-use crate::masters::{FILE, fill, pop, standing_at, standing_from};
+use crate::masters::{FILE, STANDING, fill, pop, standing_at, standing_from};
 use crate::slaves::{
     Front, Places, begin_pull, figure, master_with, slave_by, slave_on, until, until_connected, until_equal,
 };
@@ -185,7 +185,8 @@ async fn a_reader_that_comes_back_to_a_slave_as_it_finds_no_master_waits_a_momen
 /// Name servers know which slave is which.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_master_names_a_slave_if_that_one_has_what_the_reader_wants() {
-    let setup = || Setup { segment_bytes: FILE, more: AT_ONCE, main_port: Some(0), ..Setup::default() };
+    const MORE: &[(&str, &str)] = &[AT_ONCE[0], AT_ONCE[1], STANDING];
+    let setup = || Setup { segment_bytes: FILE, more: MORE, main_port: Some(0), ..Setup::default() };
     let master = start(setup()).await;
     make_topic(&master, "T").await;
     let first = master.put("T", 0, "", "first").await;
