@@ -96,6 +96,7 @@ impl Slave {
         let slaves = running.broker.slaves();
         let has_all = || slaves.list().iter().any(|slave| slave.address == address && slave.acknowledged >= end);
         until("the slave", has_all).await;
+        judge(running);
         Slave { acknowledges, acknowledged, got, task }
     }
 
@@ -113,7 +114,14 @@ impl Slave {
         let count = running.broker.slaves().list().len();
         drop(self);
         until("the slave to be gone", || running.broker.slaves().list().len() < count).await;
+        judge(running);
     }
+}
+
+/// What a slave has or has not counts for sends a moment after it is seen in the list, or now.
+fn judge(running: &Running) {
+    // The page is made of what the slaves are at this moment.
+    running.metrics();
 }
 
 impl Drop for Slave {
