@@ -200,8 +200,11 @@ mod tests {
             broker_addrs: [(id, address.to_owned())].into(),
             ..BrokerData::default()
         };
-        *names.of_route.lock() =
-            vec![of(&identity.cluster_name, 1, "10.0.0.5:10911"), of("another", 1, "10.0.0.6:10911")];
+        *names.of_route.lock() = vec![
+            of(&identity.cluster_name, 1, "10.0.0.5:10911"),
+            of(&identity.cluster_name, 0, "10.0.0.8:10911"),
+            of("another", 1, "10.0.0.6:10911"),
+        ];
         let deadline = Instant::now() + Duration::from_secs(60);
         while !may("10.0.0.5") {
             assert!(Instant::now() < deadline, "it is not let in");
@@ -211,6 +214,10 @@ mod tests {
         let may_be = |id, address: &str| broker.members.may_be(id, address.parse().unwrap());
         assert!(may_be(1, "10.0.0.5") && !may_be(2, "10.0.0.5"));
         assert!(may_be(1, "127.0.0.1") && may_be(2, "127.0.0.1"), "nobody is listed there");
+        assert!(
+            may_be(1, "10.0.0.8") && may_be(2, "10.0.0.8"),
+            "a slave beside its master is none of those that are listed"
+        );
         changes.changed().await.unwrap();
         // Somebody else's topic has the set's name.
         *names.of_route.lock() = vec![of("another", 1, "10.0.0.6:10911")];

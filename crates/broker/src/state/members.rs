@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use protocol::body::MASTER_ID;
 use tokio::sync::{Notify, watch};
 
 /// By address, the ids of the brokers that name servers list there.
@@ -30,9 +31,11 @@ impl Members {
         is_known
     }
 
-    /// Whether the broker of this set that connects from the address may be the one of this id: it is listed there, or nobody is.
+    /// Whether the slave that connects from the address may be the one of this id: it is listed there, or no slave is.
     pub(crate) fn may_be(&self, id: i64, address: IpAddr) -> bool {
-        self.known.load().get(&address).is_none_or(|ids| ids.contains(&id))
+        let known = self.known.load();
+        let mut slaves = known.get(&address).into_iter().flatten().filter(|id| **id != MASTER_ID).peekable();
+        slaves.peek().is_none() || slaves.any(|known| *known == id)
     }
 
     /// These are all.

@@ -197,7 +197,7 @@ async fn a_master_names_a_slave_if_that_one_has_what_the_reader_wants() {
         [&first, &second, &third].map(|sent: &Sent| parse_offset_message_id(&sent.id).unwrap().1);
     assert!(at < of_second && of_second < FILE && of_third > FILE);
     let names = Arc::new(Places::default());
-    let brokers = [(0, "10.0.0.1:1"), (1, "127.0.0.2:1"), (2, "127.0.0.3:1")];
+    let brokers = [(0, "127.0.0.1:1"), (1, "127.0.0.2:1"), (2, "127.0.0.3:1")];
     *names.brokers.lock() = brokers.map(|(id, address)| (id, address.to_owned())).into();
     // What there was when it started a slave may have.
     let setup = Setup { name_servers: vec![names.listen()], ..setup() };
