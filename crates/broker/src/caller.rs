@@ -17,6 +17,7 @@ use crate::parked::{Parked, Slots};
 use crate::refusal::Refusal;
 use crate::state::topics::{Topic, Topics};
 use crate::waiting::hold::{Waiter, Wake};
+use crate::waiting::sent_back::SentBack;
 
 /// How long a reply waits for the journal. Clients wait three seconds or more, so they hear why.
 pub(crate) const JOURNAL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -102,6 +103,8 @@ pub struct Caller {
     pub(crate) waits: Waits,
     /// The topic of the last request: clients send in runs to the same one.
     last_topic: Option<Arc<Topic>>,
+    /// What a slave has sent back to the master.
+    pub(crate) sent_back: SentBack,
     /// Steps of filters since its task has given way to others.
     steps: u64,
 }
@@ -117,6 +120,7 @@ impl Caller {
             asked: None,
             waits: Waits::default(),
             last_topic: None,
+            sent_back: SentBack::default(),
             steps: 0,
         }
     }

@@ -356,6 +356,11 @@ impl Slaves {
         slaves
     }
 
+    /// Whether this is so of one of them. `is_so` runs under the lock, and takes no other.
+    pub fn any(&self, is_so: impl Fn(&Slave) -> bool) -> bool {
+        self.rows.lock().values().any(is_so)
+    }
+
     /// The log offset below which at least `slaves` slaves have the log; an address counts once, with its highest acknowledgement. None if
     /// there are fewer. For 0 slaves that is everything.
     pub fn position(&self, slaves: usize) -> Option<LogOffset> {

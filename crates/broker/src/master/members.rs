@@ -3,7 +3,7 @@
 //! The port must not wait for a name server, so it looks into a snapshot that a task refreshes. An address that is turned away has the task ask at
 //! once: a slave that has registered a moment ago is let in at its next try.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 use crate::broker::Broker;
+use crate::state::members::Listed;
 use crate::tasks::Stop;
 
 /// Name servers are asked as often as this when nobody is turned away.
@@ -38,8 +39,8 @@ pub(super) fn may(broker: &Broker, address: IpAddr) -> bool {
 
 /// Keeps the snapshot until it is told to stop.
 pub(crate) async fn keep(broker: Arc<Broker>, mut stop: Stop) {
-    // When an address was listed last.
-    let mut listed_at: HashMap<IpAddr, Duration> = HashMap::new();
+    // When an address was listed last, and with which ids.
+    let mut listed_at: HashMap<IpAddr, (Duration, BTreeSet<i64>)> = HashMap::new();
     let mut heard_at = broker.clock.elapsed();
     while !stop.is_asked() && !broker.registry.servers.is_empty() {
         let listed = tokio::select! {
@@ -52,11 +53,11 @@ pub(crate) async fn keep(broker: Arc<Broker>, mut stop: Stop) {
             let now = broker.clock.elapsed();
             // While no name server answers, nobody can be listed: no address grows older by that.
             let unheard = now.saturating_sub(heard_at).saturating_sub(PERIOD);
-            listed_at.values_mut().for_each(|at| *at += unheard);
+            listed_at.values_mut().for_each(|(at, _)| *at += unheard);
             heard_at = now;
-            listed_at.extend(listed.into_iter().map(|address| (address, now)));
-            listed_at.retain(|_, at| now.saturating_sub(*at) < KEPT);
-            broker.members.are(listed_at.keys().copied().collect());
+            listed_at.extend(listed.into_iter().map(|(address, ids)| (address, (now, ids))));
+            listed_at.retain(|_, (at, _)| now.saturating_sub(*at) < KEPT);
+            broker.members.are(listed_at.iter().map(|(address, (_, ids))| (*address, ids.clone())).collect());
         }
         tokio::select! {
             biased;
@@ -72,24 +73,28 @@ pub(crate) async fn keep(broker: Arc<Broker>, mut stop: Stop) {
     }
 }
 
-/// The addresses of the brokers of this set, as all name servers together say; none: no one answers.
-async fn listed(broker: &Broker) -> Option<BTreeSet<IpAddr>> {
-    let mut hosts: Option<BTreeSet<String>> = None;
+/// The addresses of the brokers of this set with their ids, as all name servers together say; none: no one answers.
+async fn listed(broker: &Broker) -> Option<Listed> {
+    let mut hosts: Option<BTreeMap<String, BTreeSet<i64>>> = None;
     for server in broker.registry.addresses() {
         match told(broker, server).await {
-            Ok(Some(told)) => hosts.get_or_insert_default().extend(told),
+            Ok(Some(told)) => {
+                let hosts = hosts.get_or_insert_default();
+                told.into_iter().for_each(|(host, id)| _ = hosts.entry(host).or_default().insert(id));
+            }
             Ok(None) => tracing::debug!(name_server = server, "refuses to say who is in this set"),
             Err(error) => tracing::debug!(name_server = server, %error, "does not say who is in this set"),
         }
     }
-    let mut addresses = BTreeSet::new();
-    for host in hosts? {
+    let mut addresses = Listed::new();
+    for (host, ids) in hosts? {
+        let mut add = |address: IpAddr| addresses.entry(address.to_canonical()).or_default().extend(&ids);
         match host.parse::<IpAddr>() {
-            Ok(address) => _ = addresses.insert(address.to_canonical()),
+            Ok(address) => add(address),
             // One that leads nowhere is no slave's.
             Err(_) => {
                 if let Ok(Ok(found)) = timeout(PATIENCE, lookup_host((host.as_str(), 0))).await {
-                    addresses.extend(found.map(|address| address.ip().to_canonical()));
+                    found.for_each(|address| add(address.ip()));
                 }
             }
         }
@@ -100,9 +105,9 @@ async fn listed(broker: &Broker) -> Option<BTreeSet<IpAddr>> {
     Some(addresses)
 }
 
-/// The hosts of this set's brokers. Each broker has a topic of its own name, as a rule, and its route is short; name servers of any version know it.
+/// The hosts of this set's brokers, each with the broker's id. Each broker has a topic of its own name, as a rule, and its route is short; name servers of any version know it.
 /// Where it does not lead to this set, as others may have a topic of that name, the whole cluster is looked through. None if that is refused.
-async fn told(broker: &Broker, server: &str) -> Result<Option<Vec<String>>, CallError> {
+async fn told(broker: &Broker, server: &str) -> Result<Option<Vec<(String, i64)>>, CallError> {
     let (identity, client) = (broker.identity(), &broker.registry.client);
     let topic = identity.broker_name.as_str();
     let fields = GetRouteInfo { topic, accept_standard_json_only: Some(true), zone_mode: None, zone_name: None };
@@ -120,8 +125,8 @@ async fn told(broker: &Broker, server: &str) -> Result<Option<Vec<String>>, Call
         let all = fastjson::from_slice::<ClusterInfo>(&all.body).unwrap_or_default();
         brokers = all.broker_addr_table.into_values().collect();
     }
-    let addresses = brokers.iter().filter(is_ours).flat_map(|of| of.broker_addrs.values());
-    Ok(Some(addresses.filter_map(|address| host_of(address)).map(str::to_owned).collect()))
+    let addresses = brokers.iter().filter(is_ours).flat_map(|of| &of.broker_addrs);
+    Ok(Some(addresses.filter_map(|(id, address)| Some((host_of(address)?.to_owned(), *id))).collect()))
 }
 
 /// The host of `HOST:PORT`.
@@ -195,14 +200,24 @@ mod tests {
             broker_addrs: [(id, address.to_owned())].into(),
             ..BrokerData::default()
         };
-        *names.of_route.lock() =
-            vec![of(&identity.cluster_name, 1, "10.0.0.5:10911"), of("another", 1, "10.0.0.6:10911")];
+        *names.of_route.lock() = vec![
+            of(&identity.cluster_name, 1, "10.0.0.5:10911"),
+            of(&identity.cluster_name, 0, "10.0.0.8:10911"),
+            of("another", 1, "10.0.0.6:10911"),
+        ];
         let deadline = Instant::now() + Duration::from_secs(60);
         while !may("10.0.0.5") {
             assert!(Instant::now() < deadline, "it is not let in");
             sleep(Duration::from_millis(20)).await;
         }
         assert!(!may("10.0.0.6"), "of another cluster");
+        let may_be = |id, address: &str| broker.members.may_be(id, address.parse().unwrap());
+        assert!(may_be(1, "10.0.0.5") && !may_be(2, "10.0.0.5"));
+        assert!(may_be(1, "127.0.0.1") && may_be(2, "127.0.0.1"), "nobody is listed there");
+        assert!(
+            may_be(1, "10.0.0.8") && may_be(2, "10.0.0.8"),
+            "a slave beside its master is none of those that are listed"
+        );
         changes.changed().await.unwrap();
         // Somebody else's topic has the set's name.
         *names.of_route.lock() = vec![of("another", 1, "10.0.0.6:10911")];

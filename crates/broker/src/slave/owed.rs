@@ -24,17 +24,19 @@ const ROUND_MAX: usize = 256;
 pub(super) struct Handed {
     /// There are more than one round hands over.
     pub(super) has_more: bool,
+    /// The master's table does not say any more what it has.
+    pub(super) is_old: bool,
     /// Why the master does not take them, if it does not.
     pub(super) refusal: Option<MasterError>,
 }
 
-/// Hands over what the master is to have, and notes it in `told`, its own table. An error if the master does not answer.
+/// Hands over what the master is to have and `told`, its own table, does not show. An error if the master does not answer.
 pub(super) async fn hand_over(
     broker: &Broker,
     master: &Master<'_>,
-    told: &mut ConsumerOffsets,
+    told: &ConsumerOffsets,
 ) -> Result<Handed, MasterError> {
-    let mut asked = 0;
+    let (mut asked, mut handed) = (0, Handed::default());
     for (key, queues) in broker.owed.list() {
         let settle = |queue_id: i32, offset: i64| broker.owed.settle(&key, queue_id, offset);
         let Some((topic, group)) = split_key(&key).filter(|(topic, _)| is_kept_by_queue(broker, topic)) else {
@@ -45,21 +47,21 @@ pub(super) async fn hand_over(
         if broker.groups.get(group).is_none() {
             continue;
         }
-        let known = told.offset_table.entry(key.clone()).or_default();
+        let known = told.offset_table.get(&key);
         for (queue_id, offset) in queues {
-            let is_less = offset <= known.get(&queue_id).copied().unwrap_or(-1);
+            let is_less = offset <= known.and_then(|known| known.get(&queue_id)).copied().unwrap_or(-1);
             // Another topic of this name has begun.
             if is_less || offset > end(broker, topic, queue_id) {
                 settle(queue_id, offset);
                 continue;
             }
             if asked == ROUND_MAX {
-                return Ok(Handed { has_more: true, refusal: None });
+                return Ok(Handed { has_more: true, ..handed });
             }
             asked += 1;
             match give(broker, master, (group, topic, queue_id), offset).await {
-                Ok(has) => {
-                    known.insert(queue_id, has);
+                Ok(()) => {
+                    handed.is_old = true;
                     settle(queue_id, offset);
                 }
                 // The master has lost the group or the topic since it told its tables. The next round knows.
@@ -69,29 +71,25 @@ pub(super) async fn hand_over(
                     settle(queue_id, offset);
                 }
                 Err(refusal @ MasterError::Refused { .. }) => {
-                    return Ok(Handed { has_more: false, refusal: Some(refusal) });
+                    return Ok(Handed { refusal: Some(refusal), ..handed });
                 }
                 Err(error) => return Err(error),
             }
         }
     }
-    Ok(Handed::default())
+    Ok(handed)
 }
 
-/// Gives the master one offset, unless it has a higher one by now. Says what it has then.
+/// Gives the master one offset, unless it has a higher one by now.
 async fn give(
     broker: &Broker,
     master: &Master<'_>,
     (group, topic, queue_id): (&str, &str, i32),
     offset: i64,
-) -> Result<i64, MasterError> {
+) -> Result<(), MasterError> {
     let has = master.committed(group, topic, queue_id).await?;
     check_master(broker, master.address)?;
-    if let Some(has) = has.filter(|has| *has >= offset) {
-        return Ok(has);
-    }
-    master.commit(group, topic, queue_id, offset).await?;
-    Ok(offset)
+    if has.is_some_and(|has| has >= offset) { Ok(()) } else { master.commit(group, topic, queue_id, offset).await }
 }
 
 fn is_missing(code: i32) -> bool {

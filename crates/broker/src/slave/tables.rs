@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use protocol::body::{ConsumerOffsets, DelayOffsets, TopicConfig, TopicConfigTable};
 use protocol::names;
+use replica::asking::{self, AskError};
 
 use super::check::{check_log, check_master};
 use super::master::{Master, MasterError};
@@ -40,8 +41,14 @@ pub(crate) async fn keep_tables(broker: Arc<Broker>, mut stop: Stop) {
             () = stop.asked() => return,
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
+        let address = broker.following.master();
+        tokio::select! {
+            biased;
+            () = stop.asked() => return,
+            () = look_for_master(&broker, address.as_deref()) => {}
+        }
         send_back_readers(&broker).await;
-        let Some(address) = broker.following.master() else { continue };
+        let Some(address) = address else { continue };
         // Tables that belong to another log would replace those of the one here.
         if !broker.following.agrees() {
             broker.following.note_master_end(None);
@@ -132,9 +139,18 @@ impl Looks {
     }
 }
 
+/// Asks whether a master that is not followed is there: readers go to it then.
+async fn look_for_master(broker: &Broker, address: Option<&str>) {
+    let answers = match address.filter(|_| !broker.following.is_connected()) {
+        Some(address) => !matches!(asking::extent(&broker.registry.client, address).await, Err(AskError::Call(_))),
+        None => false,
+    };
+    broker.following.note_answer(answers);
+}
+
 /// Pulls that wait here were parked while the master was gone. It is back, and they go on there.
 async fn send_back_readers(broker: &Arc<Broker>) {
-    if broker.hold.parked() == 0 || !broker.following.is_connected() {
+    if broker.hold.parked() == 0 || !broker.following.is_master_there() {
         return;
     }
     beside(broker, |broker| {
@@ -180,8 +196,13 @@ async fn take_all(broker: &Arc<Broker>, address: &str, known: &mut Known) -> Res
     }
     let mut offsets = master.offsets().await?;
     check_master(broker, address)?;
-    let Handed { has_more, refusal } = owed::hand_over(broker, &master, &mut offsets).await?;
+    let Handed { has_more, is_old, refusal } = owed::hand_over(broker, &master, &offsets).await?;
     known.complain(refusal);
+    if is_old {
+        // Where a queue is popped the master tells less than was committed: the first message without an acknowledgement.
+        offsets = master.offsets().await?;
+        check_master(broker, address)?;
+    }
     let before = std::mem::take(&mut known.offsets);
     known.offsets = beside(broker, move |broker| take_offsets(broker, &before, offsets)).await;
     let delays = master.delays().await?;

@@ -1,7 +1,7 @@
 //! Where the master of a slave is, and how following it goes. A master has one of these too, and nobody writes to it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use config::BrokerSettings;
 use parking_lot::Mutex;
@@ -40,6 +40,8 @@ pub(crate) struct Following {
     begins_at: watch::Sender<Option<LogOffset>>,
     /// Where the master's log ended when it was asked last. Relaxed: it stands alone.
     master_end: AtomicU64,
+    /// The master's main port has answered while the log did not come. Relaxed: it stands alone.
+    answers: AtomicBool,
 }
 
 impl Following {
@@ -55,6 +57,7 @@ impl Following {
             topics: tokio::sync::Mutex::default(),
             begins_at: watch::Sender::new(None),
             master_end: AtomicU64::new(UNKNOWN),
+            answers: AtomicBool::new(false),
         }
     }
 
@@ -131,6 +134,16 @@ impl Following {
     /// Whether there is a connection to a master whose log continues the one here.
     pub(crate) fn agrees(&self) -> bool {
         self.status.agrees()
+    }
+
+    /// The master was asked at its main port while the log did not come from it, and has answered or not; or the log comes, and it is not known.
+    pub(crate) fn note_answer(&self, has_answered: bool) {
+        self.answers.store(has_answered, Ordering::Relaxed);
+    }
+
+    /// Whether readers find the master at its main port: the log comes from it, or it answers, though its log is not followed.
+    pub(crate) fn is_master_there(&self) -> bool {
+        self.is_connected() || self.answers.load(Ordering::Relaxed)
     }
 
     /// Whether name servers can help: the log does not come, and they say from where it might.

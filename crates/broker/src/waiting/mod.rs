@@ -3,4 +3,5 @@
 pub(crate) mod fetch;
 pub(crate) mod hold;
 pub(crate) mod pop_waiters;
+pub(crate) mod sent_back;
 pub(crate) mod wake_up;

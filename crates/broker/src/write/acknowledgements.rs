@@ -14,11 +14,10 @@ use std::time::Duration;
 
 use disk::Watermark;
 use net::Outgoing;
-use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use store::{ConsumeQueue, Landed, Stage, Stages, Store};
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::broker::Broker;
@@ -30,6 +29,7 @@ use crate::state::copies::Copies;
 use crate::state::falls::Cause;
 use crate::tasks::Stop;
 use crate::waiting::hold::{Lane, ParkedPull};
+use crate::write::came::{Came, Sleep, Wish, Wishes};
 
 /// How often it is checked whether a burst is late for the device or for slaves.
 const LOOK: Duration = Duration::from_millis(100);
@@ -146,20 +146,18 @@ impl Waiting {
     }
 }
 
-/// What has come since the task looked last.
-#[derive(Default)]
-struct Came {
-    bursts: Vec<Waiting>,
-    /// The task sleeps without end: whoever comes first wakes it.
-    is_asleep: bool,
+impl Wishes for Waiting {
+    fn wish(&self) -> Wish {
+        // One that is late already has its answers at once.
+        let answers = if self.is_topic_late { Stages::NONE } else { self.left };
+        Wish { answers, has_consumers: self.burst.has_consumers(), end: self.burst.end }
+    }
 }
 
 /// All that wait.
 #[derive(Default)]
 pub(crate) struct Acknowledgements {
-    /// Guards nothing else.
-    came: Mutex<Came>,
-    bell: Notify,
+    came: Came<Waiting>,
 }
 
 impl Acknowledgements {
@@ -175,7 +173,7 @@ impl Acknowledgements {
         let is_on_device = waiting.burst.receipts.stages.ask_for_device();
         let mark = broker.store.journal().mark_of(durable_after, is_on_device);
         if mark.get() >= durable_after {
-            self.push(waiting);
+            self.came.push(waiting);
             return;
         }
         // The first messages of a topic: the journal is nearly always there before the log.
@@ -183,66 +181,35 @@ impl Acknowledgements {
         tokio::spawn(async move {
             waiting.is_topic_late = timeout(JOURNAL_TIMEOUT, mark.reached(durable_after)).await.is_err();
             waiting.since = clock.elapsed();
-            acknowledgements.push(waiting);
+            acknowledgements.came.push(waiting);
         });
-    }
-
-    fn push(&self, waiting: Waiting) {
-        let mut came = self.came.lock();
-        came.bursts.push(waiting);
-        let is_asleep = std::mem::take(&mut came.is_asleep);
-        drop(came);
-        if is_asleep {
-            self.bell.notify_one();
-        }
     }
 }
 
 /// The task. When it ends, those that still wait hear nothing any more.
 pub(crate) async fn acknowledge(broker: Arc<Broker>, mut stop: Stop) {
-    let all = Arc::clone(&broker.acknowledgements);
+    let came = &broker.acknowledgements.came;
     let (marks, clock) = (Stage::ALL.map(|stage| broker.store.mark(stage)), &broker.clock);
-    let (mut came, mut waiting, mut desk) = (Vec::new(), Vec::new(), Replier::default());
+    let (mut waiting, mut desk) = (Vec::new(), Replier::default());
     while !stop.is_asked() {
-        let has_none = {
-            let mut state = all.came.lock();
-            std::mem::swap(&mut state.bursts, &mut came);
-            state.is_asleep = came.is_empty() && waiting.is_empty();
-            state.is_asleep
-        };
-        if has_none {
-            tokio::select! {
-                biased;
-                () = stop.asked() => {}
-                () = all.bell.notified() => {}
-            }
-            continue;
-        }
-        waiting.append(&mut came);
+        came.take(&mut waiting);
         let reached = marks.map(Watermark::get);
         waiting.retain_mut(|waiting| !desk.is_over(&broker, waiting, reached));
         desk.tell_late(&broker, &mut waiting);
-        // Without one it looks once more who has come, and sleeps.
-        if waiting.is_empty() {
+        let sleep = Sleep::until(waiting.iter().map(Waiting::wish), broker.store.stages().has(Stage::Flushed));
+        if !came.may_sleep(sleep) {
             continue;
         }
-        let confirmed_by_flush = broker.store.stages().has(Stage::Flushed);
-        // For each stage the first place that is waited for.
-        let mut first = [u64::MAX; Stage::ALL.len()];
-        for waiting in &waiting {
-            let left = waiting.left;
-            // Where answers wait for the flush, and what is flushed is confirmed, one mark is enough: the store raises what is confirmed
-            // before it.
-            let are_consumers_told = left.has(Stage::Flushed) && confirmed_by_flush;
-            let has_consumers = waiting.burst.has_consumers() && !are_consumers_told;
-            let left = if has_consumers { left.with(Stage::Confirmed) } else { left };
-            for stage in left.each() {
-                let first = &mut first[stage as usize];
-                *first = waiting.burst.end.0.min(*first);
+        if waiting.is_empty() {
+            tokio::select! {
+                biased;
+                () = stop.asked() => {}
+                () = came.rung() => {}
             }
+            continue;
         }
-        let reached = |stage: Stage| marks[stage as usize].reached(first[stage as usize]);
-        let is_for = |stage: Stage| first[stage as usize] != u64::MAX;
+        let reached = |stage: Stage| marks[stage as usize].reached(sleep.first(stage).unwrap_or(u64::MAX));
+        let is_for = |stage: Stage| sleep.first(stage).is_some();
         let now = clock.elapsed();
         let late_at = waiting.iter().filter_map(|waiting| Some(waiting.late_at()?.0)).min();
         let look_at = late_at.map_or(LOOK, |late_at| late_at.saturating_sub(now).min(LOOK));
@@ -255,9 +222,8 @@ pub(crate) async fn acknowledge(broker: Arc<Broker>, mut stop: Stop) {
             () = reached(Stage::CopiedBySetting), if is_for(Stage::CopiedBySetting) => {}
             () = reached(Stage::CopiedByOne), if is_for(Stage::CopiedByOne) => {}
             () = reached(Stage::CopiedByAll), if is_for(Stage::CopiedByAll) => {}
-            // Also at who has come meanwhile.
             () = tokio::time::sleep(look_at) => {}
-            () = all.bell.notified() => {}
+            () = came.rung() => {}
         }
     }
 }

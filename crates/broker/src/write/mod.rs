@@ -2,6 +2,7 @@
 
 pub(crate) mod acknowledgements;
 pub(crate) mod append;
+mod came;
 pub(crate) mod durability;
 pub(crate) mod light;
 pub(crate) mod local;

@@ -1,5 +1,6 @@
 //! A slave of a broker of ours that gives its log by Apache's plain stream: the log, the tables, and what it refuses.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -8,11 +9,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use env::Clock;
-use net::{Burst, Client, ClientOptions, Connection, Listener, ListenerOptions, Outgoing, Service};
+use net::{Burst, Client, ClientOptions, Connection, Listener, ListenerOptions, Outgoing, Response, Service};
 use parking_lot::Mutex;
 use protocol::body::{
-    HaRuntimeInfo, KvTable, LogicQueueMappingItem, RegisterBrokerBody, TopicConfig, TopicConfigAndQueueMapping,
-    TopicConfigList, TopicQueueMappingDetail,
+    BrokerData, HaRuntimeInfo, KvTable, LogicQueueMappingItem, RegisterBrokerBody, TopicConfig,
+    TopicConfigAndQueueMapping, TopicConfigList, TopicQueueMappingDetail, TopicRoute,
 };
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
@@ -24,6 +25,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use crate::gates::Gates;
 use crate::support::{self, Setup, from, start, start_on, to, waiting};
 use crate::{
     DEADLINE, Running, beat, commit, committed, json, listening_client, make_group, make_topic, make_topic_with,
@@ -43,7 +45,7 @@ impl Log {
         Log::at((Ipv4Addr::LOCALHOST, port).into(), master)
     }
 
-    pub(crate) fn at(address: SocketAddr, master: &Running) -> Option<Log> {
+    fn at(address: SocketAddr, master: &Running) -> Option<Log> {
         let options = PortOptions::new(Allowed::new(|_| true));
         let slaves = Arc::clone(master.broker.slaves());
         let port = FeedPort::bind(address, master.shared_store(), Clock::real(), options, slaves).ok()?;
@@ -76,13 +78,9 @@ pub(crate) async fn master_with(more: &'static [(&'static str, &'static str)]) -
     }
 }
 
+/// A slave of the master that gives its log there.
 pub(crate) async fn slave_on(log: &Log, dir: Arc<TempDir>) -> Running {
-    slave_at(log.address, dir).await
-}
-
-/// A slave of the master that gives its log there, or will.
-pub(crate) async fn slave_at(log: SocketAddr, dir: Arc<TempDir>) -> Running {
-    let address: &'static str = log.to_string().leak();
+    let address: &'static str = log.address.to_string().leak();
     let more =
         vec![("brokerRole", "SLAVE"), ("brokerId", "1"), ("slaveReadEnable", "true"), ("haMasterAddress", address)];
     start_on(Setup { more: more.leak(), ..Setup::default() }, dir).await
@@ -92,12 +90,14 @@ pub(crate) async fn slave_at(log: SocketAddr, dir: Arc<TempDir>) -> Running {
 #[derive(Default)]
 pub(crate) struct Places {
     pub(crate) master: Mutex<Option<(String, String)>>,
+    /// The brokers of the set by their ids, in the answer to who is asked for a route.
+    pub(crate) brokers: Mutex<BTreeMap<i64, String>>,
     /// How many topics each registration told.
     told: Mutex<Vec<usize>>,
 }
 
 impl Places {
-    fn listen(self: &Arc<Self>) -> String {
+    pub(crate) fn listen(self: &Arc<Self>) -> String {
         let options = ListenerOptions { tls: None, ..ListenerOptions::default() };
         let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), options, Arc::clone(self)).unwrap();
         let address = listener.local_addr().to_string();
@@ -122,6 +122,17 @@ impl Service for Places {
 
     async fn serve(&self, _: &mut (), burst: &mut Burst<'_>, out: &mut Outgoing) {
         while let Some(request) = burst.next() {
+            if request.header.code == request::GET_ROUTEINFO_BY_TOPIC {
+                let set = BrokerData {
+                    broker_name: "broker-a".to_owned(),
+                    cluster: "DefaultCluster".to_owned(),
+                    broker_addrs: self.brokers.lock().clone(),
+                    ..BrokerData::default()
+                };
+                let route = TopicRoute { broker_datas: vec![set], ..TopicRoute::default() };
+                out.reply(request.reply_to(), ResponseCode::Success, None, &(), &json(&route));
+                continue;
+            }
             let master = self.master.lock().clone();
             let (main, log) = master.unzip();
             let fields = RegisterBrokerReply { ha_server_addr: log.as_deref(), master_addr: main.as_deref() };
@@ -140,6 +151,11 @@ impl Service for Places {
 
 /// A slave that hears of its master from a name server, to which it says everything once a minute.
 pub(crate) async fn slave_by(names: &Arc<Places>) -> Running {
+    slave_by_on(names, Arc::new(tempfile::tempdir().unwrap())).await
+}
+
+/// The same on what another one has left.
+pub(crate) async fn slave_by_on(names: &Arc<Places>, dir: Arc<TempDir>) -> Running {
     let more: &[_] = &[
         ("brokerRole", "SLAVE"),
         ("brokerId", "1"),
@@ -148,7 +164,7 @@ pub(crate) async fn slave_by(names: &Arc<Places>) -> Running {
         // Its log is asked about every half minute.
         ("haSendHeartbeatInterval", "15000"),
     ];
-    start(Setup { name_servers: vec![names.listen()], more, ..Setup::default() }).await
+    start_on(Setup { name_servers: vec![names.listen()], more, ..Setup::default() }, dir).await
 }
 
 /// Stands before a master's main port: it passes requests on, and may answer something else, or later.
@@ -251,6 +267,38 @@ pub(crate) async fn until_equal(master: &Running, slave: &Running) {
     support::until("the slave has the log", || slave.store().end() == master.store().end()).await;
 }
 
+/// Twenty messages in the four queues of a topic, and a group with a member that has come to the third in the first queue.
+pub(crate) async fn put_some(master: &Running) -> Client {
+    make_topic(master, "T").await;
+    make_topic_with(master, "%RETRY%G", 1).await;
+    let (client, _) = listening_client();
+    beat(master, &client, "c").await;
+    for number in 0..20 {
+        master.put("T", number % 4, "", &format!("message {number}")).await;
+    }
+    assert_eq!(commit(master, 0, 3).await.0, 0);
+    client
+}
+
+pub(crate) async fn same_messages(master: &Running, slave: &Running) {
+    let bodies = |messages: Vec<support::Message>| messages.into_iter().map(|one| one.body).collect::<Vec<_>>();
+    for queue in 0..4 {
+        assert_eq!(bodies(slave.all("T", queue).await), bodies(master.all("T", queue).await));
+    }
+}
+
+/// Waits until the slave says that the log comes from its master, or does not.
+pub(crate) async fn until_connected(slave: &Running, is_connected: bool) {
+    let wanted = is_connected.to_string();
+    until("the slave has noticed", || async { figure(slave, "masterConnected").await.as_ref() == Some(&wanted) }).await;
+}
+
+/// A pull that is under way.
+pub(crate) fn begin_pull(running: &Running, pull: PullMessage<'static>) -> JoinHandle<Response> {
+    let (client, address) = (running.client.clone(), running.address.clone());
+    tokio::spawn(async move { client.call(&address, request::PULL_MESSAGE, &pull, "".into(), DEADLINE).await.unwrap() })
+}
+
 pub(crate) async fn figure(running: &Running, name: &str) -> Option<String> {
     let answer = running.call(request::GET_BROKER_RUNTIME_INFO, &(), "").await;
     fastjson::from_slice::<KvTable>(&answer.body).unwrap().table.remove(name)
@@ -259,22 +307,11 @@ pub(crate) async fn figure(running: &Running, name: &str) -> Option<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slave_has_the_log_and_the_tables_of_its_master_and_goes_on_after_a_kill() {
     let (master, log) = master().await;
-    make_topic(&master, "T").await;
-    make_topic_with(&master, "%RETRY%G", 1).await;
-    let (client, _heard) = listening_client();
-    beat(&master, &client, "c").await;
-    for number in 0..20 {
-        master.put("T", number % 4, "", &format!("message {number}")).await;
-    }
-    assert_eq!(commit(&master, 0, 3).await.0, 0);
-
+    let _member = put_some(&master).await;
     let slave = slave_on(&log, Arc::new(tempfile::tempdir().unwrap())).await;
     until_equal(&master, &slave).await;
     until("offsets have come over", || async { committed(&slave, 0).await == Ok(3) }).await;
-    let bodies = |messages: Vec<support::Message>| messages.into_iter().map(|one| one.body).collect::<Vec<_>>();
-    for queue in 0..4 {
-        assert_eq!(bodies(slave.all("T", queue).await), bodies(master.all("T", queue).await));
-    }
+    same_messages(&master, &slave).await;
     let info: HaRuntimeInfo =
         fastjson::from_slice(&slave.call(request::GET_BROKER_HA_STATUS, &(), "").await.body).unwrap();
     let own = info.ha_client_runtime_info.unwrap();
@@ -298,9 +335,7 @@ async fn a_slave_has_the_log_and_the_tables_of_its_master_and_goes_on_after_a_ki
     let slave = slave_on(&log, image).await;
     until_equal(&master, &slave).await;
     until("offsets have come over", || async { committed(&slave, 0).await == Ok(7) }).await;
-    for queue in 0..4 {
-        assert_eq!(bodies(slave.all("T", queue).await), bodies(master.all("T", queue).await));
-    }
+    same_messages(&master, &slave).await;
     slave.stop().await;
     log.close().await;
     master.stop().await;
@@ -308,11 +343,13 @@ async fn a_slave_has_the_log_and_the_tables_of_its_master_and_goes_on_after_a_ki
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_of_a_slave_go_back_to_its_master_while_that_is_there() {
-    let (master, log) = master().await;
+    let master = start(Setup { main_port: Some(0), ..Setup::default() }).await;
     make_topic(&master, "T").await;
     master.put("T", 0, "", "one").await;
-    let slave = slave_on(&log, Arc::new(tempfile::tempdir().unwrap())).await;
+    let gates = Gates::before(&master).await;
+    let slave = gates.slave(Arc::new(tempfile::tempdir().unwrap())).await;
     until_equal(&master, &slave).await;
+    until_connected(&slave, true).await;
     let code = |pull: PullMessage<'static>| {
         let slave = &slave;
         async move { slave.call(request::PULL_MESSAGE, &pull, "").await }
@@ -323,20 +360,12 @@ async fn readers_of_a_slave_go_back_to_its_master_while_that_is_there() {
     let ahead = code(from("T", 0, 99)).await;
     assert_eq!((ahead.code, ahead.fields.get("nextBeginOffset")), (20, Some("99")));
 
-    let address = log.address;
-    log.close().await;
-    until("the slave has noticed", || async { figure(&slave, "masterConnected").await.as_deref() == Some("false") })
-        .await;
-    let waits = tokio::spawn({
-        let (client, address) = (slave.client.clone(), slave.address.clone());
-        async move {
-            let pull = waiting(from("T", 0, 1), 60_000);
-            client.call(&address, request::PULL_MESSAGE, &pull, "".into(), DEADLINE).await.unwrap().code
-        }
-    });
+    gates.shut();
+    until_connected(&slave, false).await;
+    let waits = begin_pull(&slave, waiting(from("T", 0, 1), 60_000));
     slave.until_parked(1).await;
-    let log = Log::at(address, &master).unwrap();
-    assert_eq!(waits.await.unwrap(), 20, "it is sent back when the master is there again");
+    gates.lead_to(&master);
+    assert_eq!(waits.await.unwrap().code, 20, "it is sent back when the master is there again");
 
     for (request, code) in [
         (request::SEND_MESSAGE_V2, 2),
@@ -348,7 +377,6 @@ async fn readers_of_a_slave_go_back_to_its_master_while_that_is_there() {
         assert_eq!(slave.call(request, &to("T", 0, ""), "x").await.code, code, "{request}");
     }
     slave.stop().await;
-    log.close().await;
     master.stop().await;
 }
 
@@ -507,30 +535,25 @@ async fn static_topics_come_over_though_one_answer_does_not_hold_all_topics() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readers_that_have_come_further_than_a_copy_are_not_led_back_nor_believed() {
-    let (master, log) = master().await;
+    let master = start(Setup { main_port: Some(0), ..Setup::default() }).await;
     make_topic(&master, "T").await;
     make_group(&master, "G", 1).await;
     master.put("T", 0, "", "one").await;
-    let slave = slave_on(&log, Arc::new(tempfile::tempdir().unwrap())).await;
+    let gates = Gates::before(&master).await;
+    let slave = gates.slave(Arc::new(tempfile::tempdir().unwrap())).await;
     until_equal(&master, &slave).await;
-    log.close().await;
-    until("the slave has noticed", || async { figure(&slave, "masterConnected").await.as_deref() == Some("false") })
-        .await;
+    until_connected(&slave, true).await;
+    gates.shut();
+    until_connected(&slave, false).await;
 
     // Queue 3 has no message here. What the reader has seen there the copy has lost.
     let answer = slave.call(request::PULL_MESSAGE, &from("T", 3, 5), "").await;
     assert_eq!((answer.code, answer.fields.get("nextBeginOffset")), (20, Some("5")));
     let fresh = slave.call(request::PULL_MESSAGE, &from("T", 3, 0), "").await;
     assert_eq!((fresh.code, fresh.fields.get("nextBeginOffset")), (19, Some("0")));
-    let waits = tokio::spawn({
-        let (client, address) = (slave.client.clone(), slave.address.clone());
-        async move {
-            let pull = waiting(from("T", 3, 5), 500);
-            client.call(&address, request::PULL_MESSAGE, &pull, "".into(), DEADLINE).await.unwrap().code
-        }
-    });
+    let waits = begin_pull(&slave, waiting(from("T", 3, 5), 3_000));
     slave.until_parked(1).await;
-    assert_eq!(waits.await.unwrap(), 20);
+    assert_eq!(waits.await.unwrap().code, 20);
 
     // A commit that a pull carries, as one of its own.
     let pull = PullMessage::at("G", "T", 0, 1);
@@ -589,7 +612,7 @@ async fn a_slave_keeps_its_tables_while_its_master_says_to_have_nothing_on_a_con
     *names.master.lock() = Some((main, log.address.to_string()));
     let slave = slave_by(&names).await;
     until_equal(&master, &slave).await;
-    until("the slave follows", || async { figure(&slave, "masterConnected").await.as_deref() == Some("true") }).await;
+    until_connected(&slave, true).await;
     until("a topic is here", || has_topic(&slave, "T")).await;
     front.is_empty.store(true, Ordering::Relaxed);
     // The round before that is over when it is asked again.
@@ -620,7 +643,7 @@ async fn an_answer_of_a_master_that_is_not_followed_any_more_is_not_taken() {
     *names.master.lock() = Some((main, first_log.address.to_string()));
     let slave = slave_by(&names).await;
     until_equal(&first, &slave).await;
-    until("the slave follows", || async { figure(&slave, "masterConnected").await.as_deref() == Some("true") }).await;
+    until_connected(&slave, true).await;
     names.tell(&second, &second_log);
     // With this topic the slave registers, and hears of the other one.
     let before = names.registrations();

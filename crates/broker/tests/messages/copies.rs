@@ -31,6 +31,19 @@ pub async fn master(more: &'static [(&'static str, &'static str)]) -> Arc<Runnin
     Arc::new(start(Setup { main_port: Some(0), more, ..Setup::default() }).await)
 }
 
+/// One that waits for this device for so many milliseconds, and for slaves as long as it takes.
+pub async fn patient_on(device: &Device, sync_flush_timeout: &'static str) -> Arc<Running> {
+    let setup = Setup {
+        is_sync: true,
+        sync_flush_timeout,
+        device: device.clone(),
+        main_port: Some(0),
+        more: PATIENT,
+        ..Setup::default()
+    };
+    Arc::new(start(setup).await)
+}
+
 pub async fn stop(running: Arc<Running>) {
     Arc::into_inner(running).unwrap().stop().await;
 }
@@ -54,6 +67,14 @@ pub fn begin(running: &Arc<Running>, topic: &'static str, properties: &str) -> J
     tokio::spawn(async move { code_of(&running, topic, &properties).await })
 }
 
+/// A message that a consumer gives back: it is under way.
+pub fn give_back(running: &Arc<Running>, message: &Message) -> JoinHandle<i32> {
+    let (running, message) = (Arc::clone(running), message.clone());
+    tokio::spawn(
+        async move { running.call(request::CONSUMER_SEND_MSG_BACK, &back_of(&message), Vec::new()).await.code },
+    )
+}
+
 /// A slave. Dropped, it is gone.
 pub struct Slave {
     acknowledges: watch::Sender<bool>,
@@ -75,6 +96,7 @@ impl Slave {
         let slaves = running.broker.slaves();
         let has_all = || slaves.list().iter().any(|slave| slave.address == address && slave.acknowledged >= end);
         until("the slave", has_all).await;
+        judge(running);
         Slave { acknowledges, acknowledged, got, task }
     }
 
@@ -92,7 +114,14 @@ impl Slave {
         let count = running.broker.slaves().list().len();
         drop(self);
         until("the slave to be gone", || running.broker.slaves().list().len() < count).await;
+        judge(running);
     }
+}
+
+/// What a slave has or has not counts for sends a moment after it is seen in the list, or now.
+fn judge(running: &Running) {
+    // The page is made of what the slaves are at this moment.
+    running.metrics();
 }
 
 impl Drop for Slave {
@@ -411,12 +440,7 @@ async fn a_topic_and_a_message_say_for_themselves_which_slaves_they_wait_for() {
     second.acknowledge(false);
     let stored = running.wait_for("Payments", 0, 1).await;
     let end = running.store().end().0;
-    let giving = {
-        let running = Arc::clone(&running);
-        tokio::spawn(async move {
-            running.call(request::CONSUMER_SEND_MSG_BACK, &back_of(&stored[0]), Vec::new()).await.code
-        })
-    };
+    let giving = give_back(&running, &stored[0]);
     until("the retry", || running.store().end().0 > end).await;
     until("the others to have it", || first.acknowledged.load(Ordering::SeqCst) >= running.store().end().0).await;
     assert!(!giving.is_finished());
@@ -432,15 +456,7 @@ async fn a_topic_and_a_message_say_for_themselves_which_slaves_they_wait_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_device_and_slaves_are_waited_for_beside_each_other() {
     let device = Device::default();
-    let setup = Setup {
-        is_sync: true,
-        sync_flush_timeout: "300",
-        device: device.clone(),
-        main_port: Some(0),
-        more: PATIENT,
-        ..Setup::default()
-    };
-    let running = Arc::new(start(setup).await);
+    let running = patient_on(&device, "300").await;
     let slave = Slave::of(&running).await;
     running.put("Orders", 0, "", "first").await;
     device.hold_flush(true);

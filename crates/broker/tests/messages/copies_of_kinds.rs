@@ -12,7 +12,6 @@ use protocol::request::RecallMessage;
 use store::PoolOptions;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
 
 use crate::copies::*;
 use crate::in_process::{caller, message};
@@ -23,13 +22,6 @@ use crate::transactions::{COMMIT, end};
 const SCHEDULE: &str = "SCHEDULE_TOPIC_XXXX";
 const HALF: &str = "RMQ_SYS_TRANS_HALF_TOPIC";
 const ASYNC_FLUSH: (&str, &str) = ("flush.disk.type", "ASYNC_FLUSH");
-
-fn give_back(running: &Arc<Running>, message: &Message) -> JoinHandle<i32> {
-    let (running, message) = (Arc::clone(running), message.clone());
-    tokio::spawn(
-        async move { running.call(request::CONSUMER_SEND_MSG_BACK, &back_of(&message), Vec::new()).await.code },
-    )
-}
 
 /// Retries that wait for their time, of messages that were given back for the first time.
 async fn retries(running: &Running) -> usize {
@@ -79,15 +71,7 @@ async fn what_is_given_back_succeeds_once_it_is_stored_though_slaves_are_missing
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_given_back_still_waits_for_the_device_when_slaves_are_missing() {
     let device = Device::default();
-    let setup = Setup {
-        is_sync: true,
-        sync_flush_timeout: "60000",
-        device: device.clone(),
-        main_port: Some(0),
-        more: PATIENT,
-        ..Setup::default()
-    };
-    let running = Arc::new(start(setup).await);
+    let running = patient_on(&device, "60000").await;
     assert_eq!(code_of(&running, "Orders", "").await, NO_SLAVE);
     let stored = running.wait_for("Orders", 0, 1).await.remove(0);
     // The retry topic is in the journal from now on.

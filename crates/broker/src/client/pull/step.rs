@@ -20,6 +20,9 @@ use crate::static_topic;
 use crate::static_topic::pull::OFFSET_RESET;
 use crate::waiting::hold::Wake;
 
+/// For so long a slave keeps a reader that it has sent back to the master, and that has come again. It may find the master by then.
+const HELD: Duration = Duration::from_millis(700);
+
 /// What may still be done with a pull that finds nothing.
 #[derive(Clone, Copy)]
 pub(super) enum Patience {
@@ -157,11 +160,9 @@ fn conclude(
         | ReadStatus::Failed
         | ReadStatus::Undecided => false,
     };
-    // A reader that is sent back to the master does not wait here; one that wants what a copy does not have waits for the master.
-    let is_at_end = match broker.standing.is_slave() {
-        true if !suggest::keeps_readers(broker, found) => false,
-        true => is_at_end || is_outside(&order, found),
-        false => is_at_end,
+    let (is_at_end, patience) = match broker.standing.is_slave() {
+        true => at_slave(broker, caller, &order, patience, found, is_at_end),
+        false => (is_at_end, patience),
     };
     let is_at_end =
         is_at_end && order.logical.as_ref().is_none_or(|logical| static_topic::pull::may_wait(&order.topic, logical));
@@ -201,6 +202,29 @@ fn conclude(
     let taken = broker.hold.take_back(&lane, ticket).and_then(|slot| caller.parked.take(slot));
     let Some(Parked::Pull(order, _)) = taken else { return Concluded::Parked };
     Concluded::Again(order, Patience::Woken(expires_at))
+}
+
+/// Whether a pull waits at a slave, and for how long. One that wants what a copy does not have waits for the master. One that is sent back to the
+/// master does not wait here, unless its client comes again: that finds no master, and would ask as fast as it is answered.
+fn at_slave(
+    broker: &Broker,
+    caller: &mut Caller,
+    order: &CheckedPull,
+    patience: Patience,
+    found: &Read,
+    is_at_end: bool,
+) -> (bool, Patience) {
+    if suggest::keeps_readers(broker, found) {
+        return (is_at_end || is_outside(order, found), patience);
+    }
+    // It would come again with the same offset.
+    let leads_nowhere = is_at_end || is_outside(order, found) || order.offset < 0;
+    match patience {
+        Patience::Fresh(wait) if leads_nowhere && caller.sent_back.is_here_again(&order.lane, order.offset) => {
+            (true, Patience::Fresh(wait.min(HELD)))
+        }
+        Patience::Fresh(_) | Patience::Woken(_) | Patience::Over => (false, patience),
+    }
 }
 
 /// Turns what a read found into an answer.

@@ -5,8 +5,10 @@
 //! reads wait. Apache's master names a slave whether there is one or not. Ours names one while a slave is connected that has what the reader
 //! has read.
 //!
-//! A slave keeps such a reader, as Apache's does, and every reader while its master is away. It sends others back to the master.
+//! A slave keeps such a reader, as Apache's does, and every reader while its master is away. It sends others back to the master, and all of them
+//! where the master is there and the slave does not follow it: the logs may differ, and what is new does not come to the slave.
 
+use protocol::LogOffset;
 use protocol::body::MASTER_ID;
 use store::Read;
 
@@ -24,12 +26,13 @@ pub(super) fn broker_id(broker: &Broker, order: &CheckedPull, found: &Read) -> i
     let group = order.group.config.load();
     let is_better_off_elsewhere = is_far(broker, found) || found.at.is_some_and(|at| broker.store.is_slow_at(at));
     let wanted = if is_better_off_elsewhere { group.which_broker_when_consume_slowly } else { group.broker_id };
-    if wanted == MASTER_ID || has_slave(broker, found) { wanted } else { MASTER_ID }
+    if wanted == MASTER_ID || has_slave(broker, wanted, found) { wanted } else { MASTER_ID }
 }
 
 /// Whether this slave serves a reader that has found this, and does not send it to the master.
 pub(super) fn keeps_readers(broker: &Broker, found: &Read) -> bool {
-    !broker.following.is_connected() || is_far(broker, found)
+    let following = &broker.following;
+    if following.is_connected() { is_far(broker, found) } else { !following.is_master_there() }
 }
 
 /// Whether the last message that was looked at lies farther from the end of the log than messages that count as in memory.
@@ -45,7 +48,13 @@ fn memory_share(broker: &Broker) -> u64 {
     limit / 100 * broker.store_settings.load().access_message_in_memory_max_ratio
 }
 
-/// Whether a slave is there that has come further than the reader.
-fn has_slave(broker: &Broker, found: &Read) -> bool {
-    broker.slaves.position(1).is_some_and(|has| found.at.is_none_or(|at| has > at))
+/// Whether a slave is there that may be the broker of this id, and has what the reader looked at last.
+fn has_slave(broker: &Broker, id: i64, found: &Read) -> bool {
+    let segment_bytes = broker.store.options().segment_bytes.max(1);
+    broker.slaves.any(|slave| {
+        // One that began with a file of ours has nothing before it. Any other has come with a log of its own, or gets all.
+        let has_from = if slave.began.0.is_multiple_of(segment_bytes) { slave.began.0 } else { 0 };
+        let has = |at: LogOffset| (has_from..slave.acknowledged.0).contains(&at.0);
+        broker.members.may_be(id, slave.address.ip()) && found.at.is_none_or(has)
+    })
 }
