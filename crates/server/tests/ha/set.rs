@@ -149,6 +149,14 @@ pub async fn end_of(asking: &Asking) -> u64 {
     asking.figure("commitLogMaxOffset").await
 }
 
+/// The same of a broker that may be away for a moment: a slave whose log is to begin elsewhere opens its store anew.
+pub async fn try_end_of(asking: &Asking) -> Option<u64> {
+    let call = asking.client.call(&asking.broker, request::GET_BROKER_RUNTIME_INFO, &(), Bytes::new(), PATIENCE);
+    let answer = call.await.ok()?;
+    let status: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
+    status["table"]["commitLogMaxOffset"].as_str()?.parse().ok()
+}
+
 /// Waits until the slave's log ends where the master's does.
 pub async fn until_same_end(master: &Asking, slave: &Asking) {
     crate::support::until("the slave has the log", async || end_of(master).await == end_of(slave).await).await;
