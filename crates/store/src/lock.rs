@@ -150,11 +150,20 @@ impl AbortFile {
 
     /// From now on only closing leaves the store clean.
     pub fn raise(&self) -> Result<(), StoreError> {
+        self.write(|| self.disk.identity_of(&self.path))
+    }
+
+    /// What is not closed was copied: the next start has to look at it as this one has.
+    pub fn stay_copied(&self) -> Result<(), StoreError> {
+        self.write(|| Some(NO_FILE.to_owned()))
+    }
+
+    fn write(&self, named: impl Fn() -> Option<String>) -> Result<(), StoreError> {
         let written = self.disk.open(&self.path, OpenHow::Create).and_then(|file| {
             let mut text = std::process::id().to_string();
-            if let Some(own) = self.disk.identity_of(&self.path) {
+            if let Some(named) = named() {
                 text.push('\n');
-                text.push_str(&own);
+                text.push_str(&named);
             }
             file.set_len(0)?;
             file.write_at(text.as_bytes(), 0)
@@ -178,6 +187,9 @@ fn named_in(path: &Path) -> Option<String> {
     File::open(path).ok()?.take(NAMED_BYTES_MAX).read_to_string(&mut text).ok()?;
     text.lines().nth(1).map(str::to_owned)
 }
+
+/// The name of no file.
+const NO_FILE: &str = "-";
 
 /// The file is shorter than this.
 const NAMED_BYTES_MAX: u64 = 1024;

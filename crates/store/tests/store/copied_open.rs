@@ -85,6 +85,10 @@ fn what_queues_and_index_of_a_copy_lack_comes_from_the_log_whatever_the_check_po
     ] {
         assert!(said.contains(part), "{said}");
     }
+    // What has not served, as `gantry store repair`, leaves the rest to the next start.
+    store.close_as_found().unwrap();
+    let (store, found) = open_as(&indexed(copy.path()));
+    assert!(found.was_copied, "{found:?}");
     // Its own from now on.
     append_keyed(&store, 100, NOW + 200_000);
     drop(store);
