@@ -52,8 +52,7 @@ impl Store {
         let has_failed_sync = unsynced.found().is_some();
         // Also a stop may have ended with a sync that failed.
         let was_abnormal = left != Left::Closed || has_failed_sync;
-        found.was_abnormal = was_abnormal;
-        found.was_copied = was_copied;
+        (found.was_abnormal, found.was_copied) = (was_abnormal, was_copied);
         let index_dir = options.index.as_ref().map(|index| index.dir.as_path());
         let files_again =
             if has_failed_sync { again::write_files(&root, index_dir, &*disk, &mut found.findings)? } else { 0 };
@@ -92,9 +91,7 @@ impl Store {
             has_failed_sync,
         };
         let end = recovery::recover(&mut files, &queues, &before, &options, &disk, &memory.cold_pages, &mut found)?;
-        if was_copied {
-            found.findings.insert(0, copied(&root, end.at));
-        }
+        found.findings.splice(0..0, was_copied.then(|| copied(&root, end.at)));
         if was_abnormal && end.noted.is_none() {
             queues.clear_behind(&loaded.with_remains)?;
         }
