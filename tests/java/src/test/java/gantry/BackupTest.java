@@ -86,8 +86,8 @@ class BackupTest {
     void the_folder_of_a_stopped_slave_is_a_master_with_all_that_there_was() throws Exception {
         try (var names = names(Server.DEFAULT); var master = broker("master", names);
             var slave = broker("slave", names).with("brokerRole", "SLAVE").with("brokerId", "1"); var restored = restored("restored")) {
-            master.start();
-            slave.start();
+            master.start(Server.Kind.GANTRY);
+            slave.start(Server.Kind.GANTRY);
             var before = new Contents();
             String waits;
             String leased = Stock.name("poppers");
@@ -109,12 +109,12 @@ class BackupTest {
             slave.stop();
             var after = new Contents();
             assertEquals(0, cp(slave.store(), restored.store()));
-            slave.start();
+            slave.start(Server.Kind.GANTRY);
             after.extend(master);
             awaitSameEnd(master, slave);
             awaitTables(after, slave);
 
-            restored.start();
+            restored.start(Server.Kind.GANTRY);
             try (var stock = new Stock(restored)) {
                 before.checkMessages(stock);
                 before.checkTables(restored);
@@ -154,7 +154,7 @@ class BackupTest {
     @Test
     void the_folder_of_a_broker_that_runs_says_so_and_ends_somewhere_without_gaps() throws Exception {
         try (var running = restored("running"); var restored = restored("copied")) {
-            running.start();
+            running.start(Server.Kind.GANTRY);
             var before = new Contents();
             before.extend(running);
             String topic;
@@ -199,7 +199,7 @@ class BackupTest {
                 }
                 assertEquals(null, failed.get());
             }
-            restored.start();
+            restored.start(Server.Kind.GANTRY);
             String said = Files.readString(restored.root.resolve("gantry.out"));
             assertTrue(said.contains("was copied while a broker had it open") && said.contains("A copy of a stopped broker has all of it"), said);
             try (var stock = new Stock(restored)) {
