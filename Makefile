@@ -6,7 +6,7 @@ BINARY := $(or $(CARGO_TARGET_DIR),target)
 # The static binary that packages carry, built by `make musl`.
 MUSL := $(BINARY)/x86_64-unknown-linux-musl/release/gantry
 
-.PHONY: run build release check test unit sim soak chaos endurance lint bench compare compare-kafka mqadmin musl install image deb packages-test
+.PHONY: run build release check test unit sim soak chaos ha endurance lint bench compare compare-kafka mqadmin musl install image deb packages-test
 
 # Name server on 9876 and broker on 10911, on ./data. ARGS="--data /elsewhere" passes options on.
 run: build
@@ -95,6 +95,13 @@ chaos: MINUTES ?= 10
 chaos:
 	scripts/setup build
 	CHAOS_SECONDS=$$(($(MINUTES) * 60)) $(if $(SEED),CHAOS_SEED=$(SEED)) cargo test --profile fast -p server --test chaos -- --nocapture
+
+# A master and its slave as processes, killed, stopped, lied to, without room, and with real Apache brokers: a line a row (docs/testing.md). REPEAT=n plays
+# each n times; ROWS="T1 F17" those alone. Needs root for a disk that fills up.
+ha: REPEAT ?= 1
+ha:
+	scripts/setup test
+	REPEAT=$(REPEAT) tests/ha $(ROWS)
 
 # Six tenths of what goes for two hours, or MINUTES=n, with a kill -9 every minute: nothing lost, nothing twice, memory within its limit, starts in time, a
 # report with charts. ARGS="cage=256 body=4096": in a cage of memory, with other messages.

@@ -52,6 +52,7 @@ layer! {
     fn sync_file_system(&self, dir: &Path) -> io::Result<()>;
     fn sync_failed(&self, path: &Path, error: io::Error) -> io::Error;
     fn memory_of(&self, path: &Path) -> Option<String>;
+    fn identity_of(&self, path: &Path) -> Option<String>;
     fn device(&self, path: &Path) -> io::Result<u64>;
     fn space(&self, path: &Path) -> io::Result<DiskUse>;
     made of these:

@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::UNIX_EPOCH;
 
 use memmap2::MmapRaw;
 use rustix::fs::{Advice, FallocateFlags, SeekFrom};
@@ -75,6 +76,13 @@ pub trait Disk: Debug + Send + Sync {
         let file = fs::symlink_metadata(path).ok()?;
         let (seconds, nanoseconds) = (file.ctime(), file.ctime_nsec());
         Some(format!("{} {}/{} {seconds}.{nanoseconds:09}", boot.trim(), file.dev(), file.ino()))
+    }
+    /// Names a file, whatever is written into it: the same after a loss of power, and another one for a copy. `None` where nobody knows.
+    fn identity_of(&self, path: &Path) -> Option<String> {
+        let file = fs::symlink_metadata(path).ok()?;
+        // Numbers are given again, and the file system says when it gave this one; some do not.
+        let made = file.created().ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
+        Some(format!("{} {}", file.ino(), made.map_or(0, |made| made.as_nanos())))
     }
     /// Names the file system that holds `path`, as long as it is mounted.
     fn device(&self, path: &Path) -> io::Result<u64> {

@@ -225,6 +225,11 @@ impl Disk for CrashDisk {
         Some(format!("start {} of the machine", self.shared.rules.boot))
     }
 
+    fn identity_of(&self, _path: &Path) -> Option<String> {
+        // What a crash leaves is a copy of this process's files, and stands for the files themselves.
+        None
+    }
+
     fn create_dir(&self, path: &Path) -> io::Result<()> {
         let relative = self.shared.relative(path);
         if let Some(relative) = relative.filter(|_| !path.exists()) {

@@ -1,7 +1,7 @@
 //! Who may open the store: the file `lock` (one process at a time) and the file `abort` (there while a process has it open).
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -108,18 +108,39 @@ fn locked(path: PathBuf, file: &File) -> StoreError {
 }
 
 /// The file that says, at the next start, that nobody closed the store.
+///
+/// Its first line is the process, as Apache's broker writes it; its second one names the file itself ([`Disk::identity_of`]), which a copy of it
+/// keeps. So a start knows a folder that was copied while somebody had the store open.
 #[derive(Debug)]
 pub(crate) struct AbortFile {
     path: PathBuf,
     disk: Arc<dyn Disk>,
 }
 
+/// What the file `abort` says of the process before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// It closed the store.
+    Closed,
+    /// It did not.
+    Open,
+    /// It did not, or not before the folder was copied.
+    OpenAndCopied,
+}
+
 impl AbortFile {
-    /// Of the store at `root`; says whether it is there.
-    pub fn find(root: &Path, disk: &Arc<dyn Disk>) -> (AbortFile, bool) {
+    /// Of the store at `root`, and what it says.
+    pub fn find(root: &Path, disk: &Arc<dyn Disk>) -> (AbortFile, Left) {
         let path = root.join("abort");
-        let is_there = path.exists();
-        (AbortFile { path, disk: Arc::clone(disk) }, is_there)
+        let left = match path.exists() {
+            false => Left::Closed,
+            // Apache's broker names no file, and where nobody knows their names none is a copy.
+            true => match (named_in(&path), disk.identity_of(&path)) {
+                (Some(named), Some(own)) if named != own => Left::OpenAndCopied,
+                (Some(_) | None, _) => Left::Open,
+            },
+        };
+        (AbortFile { path, disk: Arc::clone(disk) }, left)
     }
 
     /// Where it lies.
@@ -129,10 +150,25 @@ impl AbortFile {
 
     /// From now on only closing leaves the store clean.
     pub fn raise(&self) -> Result<(), StoreError> {
-        let who = std::process::id().to_string();
-        let file = self.disk.open(&self.path, OpenHow::Create);
-        file.and_then(|file| file.set_len(0).and_then(|()| file.write_at(who.as_bytes(), 0)))
-            .map_err(|source| StoreError::Disk { doing: "write", path: self.path.clone(), source })
+        self.write(|| self.disk.identity_of(&self.path))
+    }
+
+    /// What is not closed was copied: the next start has to look at it as this one has.
+    pub fn stay_copied(&self) -> Result<(), StoreError> {
+        self.write(|| Some(NO_FILE.to_owned()))
+    }
+
+    fn write(&self, named: impl Fn() -> Option<String>) -> Result<(), StoreError> {
+        let written = self.disk.open(&self.path, OpenHow::Create).and_then(|file| {
+            let mut text = std::process::id().to_string();
+            if let Some(named) = named() {
+                text.push('\n');
+                text.push_str(&named);
+            }
+            file.set_len(0)?;
+            file.write_at(text.as_bytes(), 0)
+        });
+        written.map_err(|source| StoreError::Disk { doing: "write", path: self.path.clone(), source })
     }
 
     /// The store is closed as it should be.
@@ -144,3 +180,16 @@ impl AbortFile {
         })
     }
 }
+
+/// The file that an `abort` names; none if it names none.
+fn named_in(path: &Path) -> Option<String> {
+    let mut text = String::new();
+    File::open(path).ok()?.take(NAMED_BYTES_MAX).read_to_string(&mut text).ok()?;
+    text.lines().nth(1).map(str::to_owned)
+}
+
+/// The name of no file.
+const NO_FILE: &str = "-";
+
+/// The file is shorter than this.
+const NAMED_BYTES_MAX: u64 = 1024;

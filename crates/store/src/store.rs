@@ -169,6 +169,7 @@ pub struct Store {
     has_unsure_queues: AtomicBool,
     /// Nobody closed the store before this start.
     was_abnormal: bool,
+    was_copied: bool,
     /// And memory was not as that process left it.
     may_have_lost: bool,
     abort: AbortFile,
@@ -281,6 +282,11 @@ impl Store {
     /// Whether nobody closed the store before this start: the process was killed, or the machine lost its power.
     pub fn was_abnormal(&self) -> bool {
         self.was_abnormal
+    }
+
+    /// Whether its folder was copied while somebody had it open: its files are of different moments.
+    pub fn was_copied(&self) -> bool {
+        self.was_copied
     }
 
     /// Whether messages may be gone that readers had got: nobody closed the store, and it is not known that memory still had all that was written.

@@ -55,6 +55,8 @@ pub(crate) struct LogNow {
     pub min: u64,
     pub end: u64,
     pub was_abnormal: bool,
+    /// Its files are of different moments.
+    pub was_copied: bool,
 }
 
 impl KeyIndex {
@@ -86,6 +88,8 @@ impl KeyIndex {
             let path = options.dir.join(name);
             let opened = IndexFile::open(&**disk, path.clone(), shape)?;
             let kept = match opened {
+                // The next file may be of a moment before this one was full.
+                _ if log.was_copied => None,
                 // The index has no gaps: what follows one that cannot be used is built again, too.
                 Some(_) if !unusable.is_empty() => None,
                 Some(file) if file.header().end_offset >= log.end as i64 && !file.header().is_empty() => None,
@@ -95,7 +99,9 @@ impl KeyIndex {
             match kept {
                 Some(file) => files.push(Arc::new(file)),
                 None => {
-                    findings.push(format!("{} cannot be used and is built again from the log", path.display()));
+                    if !log.was_copied {
+                        findings.push(format!("{} cannot be used and is built again from the log", path.display()));
+                    }
                     unusable.push(path);
                 }
             }

@@ -10,6 +10,8 @@ use protocol::LogOffset;
 pub struct Recovered {
     /// The last process did not close it.
     pub was_abnormal: bool,
+    /// Nor before its folder was copied to here.
+    pub was_copied: bool,
     /// Records read again.
     pub records_scanned: u64,
     /// Units that the consume queues lacked.

@@ -24,7 +24,7 @@ use crate::deleted::Deleted;
 use crate::error::StoreError;
 use crate::governor::{ColdPages, Governor, Shares};
 use crate::index::{KeyIndex, LogNow};
-use crate::lock::{AbortFile, StoreLock};
+use crate::lock::{AbortFile, Left, StoreLock};
 use crate::options::{FlushMode, StoreEnv, StoreOptions};
 use crate::queue_log::{QueueLogOptions, QueueLogs};
 use crate::recovery::{self, Before, End, LogFiles, Recovered, Unfinished, Went};
@@ -47,11 +47,12 @@ impl Store {
         let unsynced = Unsynced::find(&root, &disk).map_err(failed("read", &Unsynced::path(&root)))?;
         let disk = unsynced.watched();
         let cut = Cut::begin(&options, &disk, &mut found)?;
-        let (abort, is_abort_there) = AbortFile::find(&root, &disk);
+        let (abort, left) = AbortFile::find(&root, &disk);
+        let was_copied = left == Left::OpenAndCopied;
         let has_failed_sync = unsynced.found().is_some();
         // Also a stop may have ended with a sync that failed.
-        let was_abnormal = is_abort_there || has_failed_sync;
-        found.was_abnormal = was_abnormal;
+        let was_abnormal = left != Left::Closed || has_failed_sync;
+        (found.was_abnormal, found.was_copied) = (was_abnormal, was_copied);
         let index_dir = options.index.as_ref().map(|index| index.dir.as_path());
         let files_again =
             if has_failed_sync { again::write_files(&root, index_dir, &*disk, &mut found.findings)? } else { 0 };
@@ -60,7 +61,7 @@ impl Store {
         let memory = Memory::new(&options, &disk);
         let queue_options = queue_options(&options, &buggify);
         let (queues, loaded) = QueueLogs::open(&options.queue_dir, queue_options, Arc::clone(&memory.files_disk))?;
-        let closed = Closed::recall(&journal).filter(|_| cut.is_none());
+        let closed = Closed::recall(&journal).filter(|_| cut.is_none() && !was_copied);
         let went = Went {
             known_end: queues.max_log_end().0.max(closed.map_or(0, |closed| closed.end)),
             closed_end: closed.filter(|_| !was_abnormal).map_or(0, |closed| closed.end),
@@ -81,7 +82,8 @@ impl Store {
             noted,
             batch_topics: &batch_topics,
             deleted: &deleted,
-            rebuild_from: loaded.rebuild_from.map(|at| at.0),
+            // Each file of a copy is of another moment: the check-point vouches for none of them.
+            rebuild_from: if was_copied { Some(0) } else { loaded.rebuild_from.map(|at| at.0) },
             queue_ends: &loaded.ends,
             marks: marks.as_ref(),
             closed,
@@ -89,6 +91,7 @@ impl Store {
             has_failed_sync,
         };
         let end = recovery::recover(&mut files, &queues, &before, &options, &disk, &memory.cold_pages, &mut found)?;
+        found.findings.splice(0..0, was_copied.then(|| copied(&root, end.at)));
         if was_abnormal && end.noted.is_none() {
             queues.clear_behind(&loaded.with_remains)?;
         }
@@ -103,7 +106,7 @@ impl Store {
                 .findings
                 .push(format!("after a failed sync, {bytes} bytes were written again and are on the device: {what}"));
         }
-        let log_now = LogNow { min: files.segments[0].base(), end: end.at, was_abnormal };
+        let log_now = LogNow { min: files.segments[0].base(), end: end.at, was_abnormal, was_copied };
         let open_index = |options| KeyIndex::open(options, &memory.files_disk, &journal, log_now, &mut found.findings);
         let index = options.index.as_ref().map(open_index).transpose()?;
         let log = open_log(&options, files, &end, &memory)?;
@@ -133,6 +136,7 @@ impl Store {
             checkpoint: Mutex::new(checkpoint),
             has_unsure_queues: AtomicBool::new(was_abnormal),
             was_abnormal,
+            was_copied,
             may_have_lost: was_abnormal && noted.is_none(),
             abort,
             threads: Mutex::new(threads),
@@ -141,6 +145,16 @@ impl Store {
         store.start_threads()?;
         Ok((store, found))
     }
+}
+
+/// What there is to say of a folder that was copied while somebody had the store open.
+fn copied(root: &Path, end: u64) -> String {
+    format!(
+        "{} was copied while a broker had it open, or had not closed it: its files are of different moments. Consume queues and key index are \
+         built again from the log, which ends at {end}. Topics, groups, offsets, and how far delayed messages, timer messages and transactions \
+         had come, may be older or newer than the log: such messages may come again, or be missing. A copy of a stopped broker has all of it",
+        root.display()
+    )
 }
 
 /// Opens the journal, and says what it found.

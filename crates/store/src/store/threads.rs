@@ -272,7 +272,11 @@ impl Store {
         let closed = self.write_all();
         let is_journal_safe = self.journal.close();
         // Whatever is not on disk as it should be, the next start finds out if it is told to look.
-        let closed = closed.and_then(|()| if is_journal_safe && !keeps_abort { self.abort.lower() } else { Ok(()) });
+        let closed = closed.and_then(|()| match is_journal_safe {
+            true if !keeps_abort => self.abort.lower(),
+            true if self.was_copied => self.abort.stay_copied(),
+            true | false => Ok(()),
+        });
         self.lock.lock().take();
         closed
     }

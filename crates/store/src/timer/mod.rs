@@ -161,6 +161,11 @@ impl TimerFiles {
         self.checkpoint.marks
     }
 
+    /// Whether the timer log has some units, and ends before those that the check-point speaks of.
+    pub fn has_less_than_noted(&self) -> bool {
+        self.last.is_some() && position(self.log.end) < self.checkpoint.marks.log_flushed
+    }
+
     /// How many messages waited when the files were opened.
     pub fn pending(&self) -> u64 {
         u64::try_from(self.pending).unwrap_or(0)

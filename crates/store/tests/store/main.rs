@@ -7,6 +7,7 @@ mod batches;
 mod blocks;
 mod clean_start;
 mod closing;
+mod copied_open;
 mod copies;
 mod crash;
 mod damaged_units;

@@ -213,14 +213,18 @@ pub fn damage(found: &Recovered) -> Vec<String> {
     found.findings.iter().filter(|finding| !finding.ends_with("empty, removed")).cloned().collect()
 }
 
-/// What a crash leaves: the files as they are now.
+/// What a crash leaves: the files as they are now, and not a copy of them.
 pub fn image(root: &Path) -> tempfile::TempDir {
     let to = tempfile::tempdir().unwrap();
     copy(root, to.path());
+    let abort = to.path().join("abort");
+    if abort.exists() {
+        std::fs::write(abort, "1").unwrap();
+    }
     to
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let target = to.join(entry.file_name());

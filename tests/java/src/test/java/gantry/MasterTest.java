@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.ByteBuffer;
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
@@ -127,8 +128,10 @@ class MasterTest {
             try (var stock = new Stock(slave)) {
                 assertEquals(5_000, consumed(stock, topic, readers, 5_000).size());
             }
+            long stops = System.nanoTime();
             slave.stop();
             slave.with("brokerRole", "ASYNC_MASTER").with("brokerId", "0").start(kind);
+            var restart = Duration.ofNanos(System.nanoTime() - stops);
             contents.extend(slave);
             contents.checkTables(slave);
             try (var stock = new Stock(slave)) {
@@ -138,6 +141,11 @@ class MasterTest {
             }
             slave.stop();
             slave.look("verify");
+            if (kind != Server.Kind.GANTRY) {
+                boolean is5 = kind == Server.Kind.APACHE_5;
+                HaRow.ran(is5 ? "M2" : "M2b", "Gantry killed, its slave of Apache " + (is5 ? "5.5.0" : "4.9.7") + " takes over", 5_200, "restart",
+                    restart);
+            }
         }
     }
 

@@ -72,6 +72,9 @@ class MigrationTest {
                 try (var here = new Stock(master)) {
                     traffic.check(here);
                 }
+                boolean is5 = first == Server.Kind.APACHE_5;
+                HaRow.ran(is5 ? "M1" : "M1b", is5 ? "Apache 5.5.0 killed, Gantry takes over, and back" : "Apache 4.9.7 stopped, Gantry takes over",
+                    traffic.sent(), "pause", traffic.pause());
             }
             master.stop();
             master.look("verify");

@@ -59,6 +59,8 @@ final class Traffic implements AutoCloseable {
     /** How many messages of each key are acknowledged: 0, 1, 2 and so on. */
     private final int[] acknowledged = new int[KEYS];
     private final AtomicInteger sent = new AtomicInteger();
+    /** The longest time from one acknowledgement to the next. */
+    private volatile Duration pause = Duration.ZERO;
     /** When each is due, in ms since 1970; those that are acknowledged. */
     private final Map<String, Long> dues = new ConcurrentHashMap<>();
     /** What was sent again because it was not acknowledged; a broker may have stored it each time. */
@@ -136,12 +138,18 @@ final class Traffic implements AutoCloseable {
 
     private void sendInOrder() throws Exception {
         var producer = producer();
+        long last = System.nanoTime();
         while (!stops) {
             for (int key = 0; key < KEYS; key++) {
                 var message = new Message(topic, "tag", "key" + key, (key + " " + acknowledged[key] + " " + "x".repeat(500)).getBytes(UTF_8));
                 if (insist(producer, message, key % QUEUES)) {
                     acknowledged[key]++;
                     sent.incrementAndGet();
+                    long now = System.nanoTime();
+                    if (now - last > pause.toNanos()) {
+                        pause = Duration.ofNanos(now - last);
+                    }
+                    last = now;
                 }
             }
             LockSupport.parkNanos(5_000_000);
@@ -304,6 +312,11 @@ final class Traffic implements AutoCloseable {
                 marks.put(group + " " + queue, offsets.get(queue));
             }
         });
+    }
+
+    /** How long the producer that keeps an order waited for an acknowledgement at most. */
+    Duration pause() {
+        return pause;
     }
 
     int sent() {
