@@ -38,7 +38,9 @@ use crate::state::copies::{self, Copies};
 use crate::state::filters::Filters;
 use crate::state::following::Following;
 use crate::state::groups::Groups;
+use crate::state::journal_copies::JournalCopies;
 use crate::state::log_port::{LogPort, feed_options};
+use crate::state::master_journal::MasterJournal;
 use crate::state::members::Members;
 use crate::state::needs::Needs;
 use crate::state::offsets::{Offsets, after_loss, rows};
@@ -225,6 +227,9 @@ const DUTIES: &[Duty] = &[
     duty("members of the set", MASTER, Ends::Last, |broker, stop| Box::pin(master::keep_members(broker, stop))),
     duty("log for slaves", MASTER, Ends::WithLog, |broker, stop| Box::pin(master::serve(broker, stop))),
     duty("copy of the log", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::follow(broker, stop))),
+    duty("journal of the master", SLAVE, Ends::WithPromises, |broker, stop| {
+        Box::pin(slave::follow_journal(broker, stop))
+    }),
     duty("tables of the master", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::keep_tables(broker, stop))),
     duty("registration", ALL, Ends::WithRegistration, |broker, stop| Box::pin(register::keep_registered(broker, stop))),
 ];
@@ -234,7 +239,7 @@ impl Broker {
     /// running runtime.
     pub async fn start(start: Start) -> Result<Arc<Broker>, StartError> {
         let broker = Broker::load(start)?;
-        after_loss::cut(broker.standing, &broker.store, &broker.topics, &broker.offsets, &broker.pops);
+        broker.cut_after_loss();
         broker.standing.keep(broker.store.journal());
         let registry = Arc::clone(&broker.registry);
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
@@ -281,7 +286,7 @@ impl Broker {
     pub async fn write_configuration(start: Start) -> Result<(), StartError> {
         let broker = Broker::load(start)?;
         // What lies behind the end of its queue now, a broker that takes over would believe.
-        after_loss::cut(broker.standing, &broker.store, &broker.topics, &broker.offsets, &broker.pops);
+        broker.cut_after_loss();
         rows::put(&broker.store, &broker.offsets);
         broker.store.journal().written().reached(broker.store.journal().position()).await;
         broker.config_files.export(&broker, When::Changed).await?;
@@ -345,6 +350,8 @@ impl Broker {
             owed: Arc::new(Owed::load(&store, Standing::of(&settings).is_slave())),
             standing: Standing::of(&settings),
             following: Following::new(&settings),
+            master_journal: Arc::new(MasterJournal::load(&store, Standing::of(&settings).is_slave())),
+            journal_copies: Arc::new(JournalCopies::new(&random, clock.now())),
             registry,
             routes: Arc::default(),
             placement: Placement::default(),
@@ -381,12 +388,21 @@ impl Broker {
         broker.attach_tables();
         for sentence in broker.config_files.import(&broker)? {
             tracing::info!("{sentence}");
+            // What another broker has made of the tables is not what the master's journal had.
+            broker.master_journal.forget_place();
         }
         for sentence in names.found(&broker.topics) {
             tracing::warn!("{sentence}");
         }
         rows::put(&broker.store, &broker.offsets);
         Ok(broker)
+    }
+
+    fn cut_after_loss(&self) {
+        if after_loss::cut(self.standing, &self.store, &self.topics, &self.offsets, &self.pops) {
+            // Of a slave: the master's journal has what was taken back, and does not tell it again.
+            self.master_journal.forget_place();
+        }
     }
 
     /// From here on the journal asks the owners for the rows of a snapshot.
@@ -398,6 +414,7 @@ impl Broker {
         if let Some(timers) = &self.timers {
             journal.attach(tables::TIMERS, Arc::clone(timers) as Arc<dyn Table>);
         }
+        journal.attach(tables::MASTER_JOURNAL, Arc::clone(&self.master_journal) as Arc<dyn Table>);
         journal.attach(tables::SLAVE_PLACES, Arc::clone(&self.slave_places) as Arc<dyn Table>);
         pop::attach(journal, &self.pops);
         housekeeping::attach(self);
@@ -469,7 +486,7 @@ mod tests {
         let of = |role| DUTIES.iter().filter(move |duty| duty.roles.contains(&role)).map(|duty| duty.name);
         let of_a_slave: Vec<&str> =
             of(Role::Slave).filter(|name| !of(Role::Master).any(|other| other == *name)).collect();
-        assert_eq!(of_a_slave, ["copy of the log", "tables of the master"]);
+        assert_eq!(of_a_slave, ["copy of the log", "journal of the master", "tables of the master"]);
         assert_eq!(of(Role::Master).count() + of_a_slave.len(), DUTIES.len());
         let more: Vec<&str> =
             of(Role::ActingMaster).filter(|name| !of(Role::Slave).any(|other| other == *name)).collect();

@@ -21,6 +21,7 @@ use crate::state::topics::Topics;
 use crate::tables::{self, Keeper};
 use crate::wall_time::STEP_MS;
 
+mod copied;
 pub(in crate::pop) mod handle;
 pub(in crate::pop) mod ledger;
 pub(in crate::pop) mod modes;

@@ -3,7 +3,8 @@
 //! Clients commit at a slave while their route names no master. When the master is there again, it gets those that are higher than its own, before
 //! the slave takes offsets over from it. The table of the master (43) shows which these are. The master is asked for each of them once more (14)
 //! right before it gets it (15): a client that is back there may have committed more since. None goes to a group or topic that the master does not
-//! have, and none lies behind the end of its queue, since the log here is a part of the master's.
+//! have, and none lies behind the end of its queue, since the log here is a part of the master's. A slave that follows the master's journal asks for no
+//! table: each of its few offsets is asked for by itself.
 //!
 //! Apache's slave keeps such offsets to itself, and takes the master's lower ones over them.
 
@@ -24,6 +25,8 @@ const ROUND_MAX: usize = 256;
 pub(super) struct Handed {
     /// There are more than one round hands over.
     pub(super) has_more: bool,
+    /// Some were given up, though the master has lower ones.
+    pub(super) has_dropped: bool,
     /// Why the master does not take them, if it does not.
     pub(super) refusal: Option<MasterError>,
 }
@@ -34,11 +37,12 @@ pub(super) async fn hand_over(
     master: &Master<'_>,
     told: &mut ConsumerOffsets,
 ) -> Result<Handed, MasterError> {
-    let mut asked = 0;
+    let (mut asked, mut has_dropped) = (0, false);
     for (key, queues) in broker.owed.list() {
         let settle = |queue_id: i32, offset: i64| broker.owed.settle(&key, queue_id, offset);
         let Some((topic, group)) = split_key(&key).filter(|(topic, _)| is_kept_by_queue(broker, topic)) else {
             queues.into_iter().for_each(|(queue_id, offset)| settle(queue_id, offset));
+            has_dropped = true;
             continue;
         };
         // The master makes the group when its consumers come back, and gets the offsets then.
@@ -49,12 +53,14 @@ pub(super) async fn hand_over(
         for (queue_id, offset) in queues {
             let is_less = offset <= known.get(&queue_id).copied().unwrap_or(-1);
             // Another topic of this name has begun.
-            if is_less || offset > end(broker, topic, queue_id) {
+            let is_behind_end = offset > end(broker, topic, queue_id);
+            if is_less || is_behind_end {
                 settle(queue_id, offset);
+                has_dropped |= !is_less;
                 continue;
             }
             if asked == ROUND_MAX {
-                return Ok(Handed { has_more: true, refusal: None });
+                return Ok(Handed { has_more: true, has_dropped, refusal: None });
             }
             asked += 1;
             match give(broker, master, (group, topic, queue_id), offset).await {
@@ -67,15 +73,16 @@ pub(super) async fn hand_over(
                 // The topic has fewer queues by now: there is nothing to go on with.
                 Err(MasterError::Refused { code, .. }) if code == ResponseCode::MessageIllegal as i32 => {
                     settle(queue_id, offset);
+                    has_dropped = true;
                 }
                 Err(refusal @ MasterError::Refused { .. }) => {
-                    return Ok(Handed { has_more: false, refusal: Some(refusal) });
+                    return Ok(Handed { has_more: false, has_dropped, refusal: Some(refusal) });
                 }
                 Err(error) => return Err(error),
             }
         }
     }
-    Ok(Handed::default())
+    Ok(Handed { has_dropped, ..Handed::default() })
 }
 
 /// Gives the master one offset, unless it has a higher one by now. Says what it has then.

@@ -56,8 +56,8 @@ fn highest(group: &str, end: i64) -> i64 {
     if group == REVIVE_GROUP { end - 1 } else { end }
 }
 
-/// At a start, before anybody is served.
-pub(crate) fn cut(standing: Standing, store: &Store, topics: &Topics, offsets: &Arc<Offsets>, pops: &Pops) {
+/// At a start, before anybody is served. Whether something was taken back.
+pub(crate) fn cut(standing: Standing, store: &Store, topics: &Topics, offsets: &Arc<Offsets>, pops: &Pops) -> bool {
     let journal = store.journal();
     let is_promoted = standing.is_promoted(journal);
     if standing.is_slave() {
@@ -65,7 +65,7 @@ pub(crate) fn cut(standing: Standing, store: &Store, topics: &Topics, offsets: &
     }
     let kept = ended::kept(journal);
     if !store.was_abnormal() && !is_promoted && kept.is_none() {
-        return;
+        return false;
     }
     let end_of = |topic: &str, queue_id: i32| {
         let queue = u32::try_from(queue_id).ok().and_then(|id| store.existing_queue(topic, id));
@@ -111,6 +111,7 @@ pub(crate) fn cut(standing: Standing, store: &Store, topics: &Topics, offsets: &
             "groups had come further than what is left of their queues: they go on at the end of them"
         );
     }
+    leases + batches + cuts.len() > 0
 }
 
 /// Where queues ended at first that clients may have known: messages that came since are others than these have seen.

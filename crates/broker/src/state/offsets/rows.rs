@@ -63,6 +63,19 @@ fn parse_key(key: &[u8]) -> Option<(&str, &str, i32)> {
     Some((topic, group, i32::from_be_bytes(*queue_id)))
 }
 
+/// Topic, group and queue of a row, and the offset and when it was committed; no offset: it is gone. None if the row is not understood.
+pub(crate) fn parse<'a>(
+    key: &'a [u8],
+    value: Option<&[u8]>,
+) -> Option<(&'a str, &'a str, i32, Option<(i64, Option<TimeMs>)>)> {
+    let (topic, group, queue_id) = parse_key(key)?;
+    let row = match value {
+        Some(value) => Some(parse_value(value).filter(|(offset, _)| *offset >= 0)?),
+        None => None,
+    };
+    Some((topic, group, queue_id, row))
+}
+
 /// An entry of the journal's table of offsets; none if it is not understood, or no offset that a queue can have.
 pub(crate) fn committed(key: &[u8], value: &[u8]) -> Option<Committed> {
     let (topic, group, queue_id) = parse_key(key)?;
