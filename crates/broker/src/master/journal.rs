@@ -4,6 +4,7 @@
 //! on the network worker. Where a slave has come to is kept between its requests (`state/journal_copies.rs`); where it is not, the files are
 //! looked through from the position on that the slave names.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -44,13 +45,7 @@ struct Order {
 
 /// 30002: a piece of the journal.
 pub(crate) fn copy(broker: &Broker, session: &Session, request: &Request<'_>) -> Result<(), Refusal> {
-    let address = session.peer().ip().to_canonical();
-    if !members::may(broker, address) {
-        let remark = format!(
-            "{address} gets nothing of the journal: it is no broker of this set by what name servers say; add it to replicaAllow if it is one"
-        );
-        return Err(Refusal::new(ResponseCode::NoPermission, remark));
-    }
+    check_address(broker, session.peer().ip().to_canonical())?;
     let order = Order::read(broker, &CopyJournal::decode(&request.header.fields)?)?;
     let copies = Arc::clone(&broker.journal_copies);
     let Some(permit) = copies.begin() else {
@@ -79,6 +74,17 @@ pub(crate) fn copy(broker: &Broker, session: &Session, request: &Request<'_>) ->
         drop(permit);
     });
     Ok(())
+}
+
+/// Refuses those that may not have the log either.
+fn check_address(broker: &Broker, address: IpAddr) -> Result<(), Refusal> {
+    if members::may(broker, address) {
+        return Ok(());
+    }
+    let remark = format!(
+        "{address} gets nothing of the journal: it is no broker of this set by what name servers say; add it to replicaAllow if it is one"
+    );
+    Err(Refusal::new(ResponseCode::NoPermission, remark))
 }
 
 impl Order {
@@ -220,4 +226,22 @@ async fn read(store: &Arc<Store>, copier: Option<JournalCopier>, from: u64, byte
 
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::started;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_address_that_may_not_have_the_log_gets_nothing_of_the_journal_either() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, broker) = started::at(dir.path(), Vec::new()).await;
+        assert!(check_address(&broker, [127, 0, 0, 1].into()).is_ok());
+        let refused = check_address(&broker, [10, 0, 0, 5].into()).unwrap_err();
+        assert_eq!(refused.code, ResponseCode::NoPermission);
+        assert!(refused.remark.contains("10.0.0.5") && refused.remark.contains("replicaAllow"), "{}", refused.remark);
+        broker.stop().await.unwrap();
+        store.close().unwrap();
+    }
 }

@@ -161,3 +161,95 @@ impl Gathered {
         if self.bytes > GATHERED_BYTES_MAX { Err(CopyError::TooMuch) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use journal::{Change, write_change};
+
+    use super::*;
+
+    const TABLE: TableId = TableId(1);
+
+    /// A piece of life 7, with these rows; none: it is gone.
+    fn told(from: u64, piece: u64, position: u64, rows: &[(&str, Option<&str>)]) -> Told {
+        let mut entries = Vec::new();
+        for (key, value) in rows {
+            let value = value.map(str::as_bytes);
+            write_change(&mut entries, Change { table: TABLE, key: key.as_bytes(), value });
+        }
+        Told {
+            life: 7,
+            from,
+            piece,
+            position,
+            has_more: false,
+            begins_snapshot: false,
+            whole_from: 0,
+            journal_end: 10,
+            log_end: LogOffset(0),
+            entries: entries.into(),
+        }
+    }
+
+    fn replaced(step: Step) -> (Vec<(String, String)>, Place) {
+        let Step::Replace(rows, place) = step else { panic!("not all rows") };
+        let text = |bytes: Box<[u8]>| String::from_utf8(bytes.into()).unwrap();
+        (rows.into_iter().map(|((_, key), value)| (text(key), text(value))).collect(), place)
+    }
+
+    fn is_nothing(step: Result<Step, CopyError>) -> bool {
+        matches!(step.unwrap(), Step::Nothing)
+    }
+
+    #[test]
+    fn a_slave_without_a_place_gathers_rows_until_it_is_where_the_journal_was_and_then_changes_them() {
+        let mut copy = Copy::new(None);
+        assert_eq!(copy.wanted(), Wanted { place: Place { life: 0, position: 0 }, piece: 0 });
+        assert!(is_nothing(copy.take(told(0, 0, 4, &[("a", Some("1")), ("b", Some("1"))]))));
+        assert_eq!(copy.wanted(), Wanted { place: Place { life: 7, position: 4 }, piece: 0 });
+        let open = Told { has_more: true, ..told(4, 0, 12, &[("a", Some("2"))]) };
+        assert!(is_nothing(copy.take(open)));
+        assert_eq!(copy.wanted().piece, 1);
+        let (rows, place) = replaced(copy.take(told(4, 1, 12, &[("b", None)])).unwrap());
+        assert_eq!((rows, place), (vec![("a".into(), "2".into())], Place { life: 7, position: 12 }));
+        let Step::Change(_, place) = copy.take(told(12, 0, 13, &[("c", Some("1"))])).unwrap() else { panic!() };
+        assert_eq!(place, Some(Place { life: 7, position: 13 }));
+        let open = Told { has_more: true, ..told(13, 0, 20, &[("c", Some("2"))]) };
+        let Step::Change(_, place) = copy.take(open).unwrap() else { panic!() };
+        assert_eq!(place, None, "a part of a bundle");
+        assert!(copy.begin_bundle_again() && !copy.begin_bundle_again());
+        assert!(is_nothing(copy.take(told(13, 0, 13, &[]))));
+    }
+
+    #[test]
+    fn a_snapshot_and_another_life_take_the_place_of_all_that_is_here() {
+        let place = Place { life: 7, position: 5 };
+        let mut copy = Copy::new(Some(place));
+        let Step::Change(..) = copy.take(told(5, 0, 6, &[("a", Some("1"))])).unwrap() else { panic!() };
+        let first = Told { begins_snapshot: true, has_more: true, ..told(6, 0, 9, &[("x", Some("1"))]) };
+        assert!(is_nothing(copy.take(first)));
+        // It may lack what belongs to a change that it has.
+        let last = Told { whole_from: 11, ..told(6, 1, 9, &[("y", Some("1"))]) };
+        assert!(is_nothing(copy.take(last)));
+        assert!(is_nothing(copy.take(told(9, 0, 10, &[("x", Some("2"))]))));
+        let (rows, _) = replaced(copy.take(told(10, 0, 11, &[])).unwrap());
+        assert_eq!(rows, [("x".into(), "2".into()), ("y".into(), "1".into())]);
+
+        let mut copy = Copy::new(Some(Place { life: 6, position: 500 }));
+        let (rows, place) = replaced(copy.take(told(0, 0, 10, &[("z", Some("1"))])).unwrap());
+        assert_eq!((rows, place), (vec![("z".into(), "1".into())], Place { life: 7, position: 10 }));
+    }
+
+    #[test]
+    fn pieces_that_were_not_asked_for_end_the_copy_with_a_reason() {
+        let place = Place { life: 7, position: 5 };
+        let why =
+            |told: Told| Copy::new(Some(place)).take(told).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(why(told(4, 0, 6, &[])).contains("piece 0 behind 4, and piece 0 behind 5 was asked for"));
+        assert!(why(told(5, 1, 6, &[])).contains("piece 1 behind 5"));
+        assert!(why(told(5, 0, 4, &[])).contains("goes back from 5 to 4"));
+        assert!(why(Told { life: 0, ..told(5, 0, 6, &[]) }).contains("without the life"));
+        assert!(why(Told { life: 8, ..told(5, 0, 6, &[]) }).contains("piece 0 behind 0 was asked for"));
+        assert!(why(Told { entries: Bytes::from_static(&[1, 1, 0]), ..told(5, 0, 6, &[]) }).contains("do not add up"));
+    }
+}

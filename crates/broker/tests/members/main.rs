@@ -5,6 +5,7 @@
 mod asking;
 mod cleaning;
 mod conditions;
+mod journal_copies;
 mod lite;
 mod lite_pops;
 mod lite_races;

@@ -1,5 +1,6 @@
 //! A slave of a broker of ours that gives its log by Apache's plain stream: the log, the tables, and what it refuses.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use protocol::body::{
 };
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
-use protocol::request::{CreateTopic, GetTopicConfig, PullMessage, RegisterBrokerReply};
+use protocol::request::{CopyJournal, CreateTopic, GetTopicConfig, PullMessage, RegisterBrokerReply};
 use protocol::sys_flag::pull as bits;
 use replica::feed::{Allowed, FeedPort, PortOptions};
 use tempfile::TempDir;
@@ -97,12 +98,16 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    fn listen(self: &Arc<Self>) -> String {
+    pub(crate) fn listen(self: &Arc<Self>) -> String {
         let options = ListenerOptions { tls: None, ..ListenerOptions::default() };
         let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), options, Arc::clone(self)).unwrap();
         let address = listener.local_addr().to_string();
         tokio::spawn(listener.run(std::future::pending()));
         address
+    }
+
+    pub(crate) fn tell_front(&self, front: &str, log: &Log) {
+        *self.master.lock() = Some((front.to_owned(), log.address.to_string()));
     }
 
     fn tell(&self, master: &Running, log: &Log) {
@@ -163,6 +168,12 @@ pub(crate) struct Front {
     pub(crate) refuses_commits: AtomicBool,
     /// How many it has not taken.
     pub(crate) refused: AtomicUsize,
+    /// Codes of all requests.
+    pub(crate) codes: Mutex<BTreeSet<i32>>,
+    /// The positions from which the journal was asked for (30002).
+    pub(crate) journal_from: Mutex<Vec<String>>,
+    /// Cuts off the end of each piece of the journal.
+    pub(crate) cuts_journal: AtomicBool,
     /// Keeps answers with topics (21) while it is true.
     holds: watch::Sender<bool>,
     /// How many it has kept.
@@ -178,6 +189,9 @@ impl Front {
             asked: AtomicUsize::new(0),
             refuses_commits: AtomicBool::new(false),
             refused: AtomicUsize::new(0),
+            codes: Mutex::default(),
+            journal_from: Mutex::default(),
+            cuts_journal: AtomicBool::new(false),
             holds: watch::Sender::new(false),
             held: AtomicUsize::new(0),
         });
@@ -198,6 +212,11 @@ impl Service for Front {
     async fn serve(&self, _: &mut (), burst: &mut Burst<'_>, out: &mut Outgoing) {
         while let Some(asked) = burst.next() {
             let (code, sent) = (asked.header.code, Bytes::copy_from_slice(asked.body));
+            self.codes.lock().insert(code);
+            if code == request::COPY_JOURNAL {
+                let fields = CopyJournal::decode(&asked.header.fields).unwrap();
+                self.journal_from.lock().push(format!("{} {}", fields.life, fields.from));
+            }
             if code == request::UPDATE_CONSUMER_OFFSET && self.refuses_commits.load(Ordering::Relaxed) {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 out.reply(asked.reply_to(), ResponseCode::NoPermission, Some("not you"), &(), &[]);
@@ -212,6 +231,9 @@ impl Service for Front {
                     told.table.extend(ends);
                     answer.body = json(&told);
                 }
+            }
+            if code == request::COPY_JOURNAL && self.cuts_journal.load(Ordering::Relaxed) && !answer.body.is_empty() {
+                answer.body.truncate(answer.body.len() - 1);
             }
             if code == request::GET_ALL_TOPIC_CONFIG && *self.holds.borrow() {
                 self.held.fetch_add(1, Ordering::Relaxed);
