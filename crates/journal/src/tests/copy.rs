@@ -90,7 +90,8 @@ fn pieces_of_any_length_make_the_same_tables_and_have_nothing_of_those_that_are_
 fn a_copy_goes_on_at_each_position_that_it_was_told_and_an_open_bundle_has_none() {
     let dir = tempfile::tempdir().unwrap();
     let (journal, mut state) = (open(dir.path()), State::new());
-    put(&journal, &mut state, 0, 20);
+    // A bundle each.
+    (0..20).for_each(|n| put(&journal, &mut state, n, 1));
     let (mut copier, mut copied) = (journal.copier(0, keep).unwrap(), Copied::default());
     let (mut opens, mut before) = (0, 0);
     while let Some(piece) = copied.take(&mut copier, 1) {
