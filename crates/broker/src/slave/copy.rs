@@ -93,6 +93,11 @@ impl Copy {
         Wanted { place: self.place, piece: self.piece }
     }
 
+    /// Whether what comes are changes of what is here: the tables are those of the place.
+    pub(crate) fn is_changed_in_place(&self) -> bool {
+        self.gathered.is_none()
+    }
+
     /// The bundle, or the snapshot, of which some pieces have come, comes again from its first one. False if none has.
     pub(crate) fn begin_bundle_again(&mut self) -> bool {
         std::mem::take(&mut self.piece) > 0

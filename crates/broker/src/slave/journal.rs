@@ -91,6 +91,9 @@ async fn follow(broker: &Arc<Broker>, address: &str) -> Result<Infallible, Ended
         let log_end = told.log_end;
         let step = copy.take(told)?;
         if let Step::Nothing = step {
+            if copy.is_changed_in_place() {
+                broker.master_journal.follows();
+            }
             continue;
         }
         until_log_has(broker, address, log_end).await?;

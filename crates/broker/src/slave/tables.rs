@@ -203,9 +203,10 @@ async fn take_beside_journal(broker: &Arc<Broker>, address: &str, known: &mut Kn
         known.complain(refusal);
         beside(broker, move |broker| raise_offsets(broker, &told)).await;
         if has_dropped {
-            // The master's offset is a lower one, and its row was left out.
-            broker.master_journal.forget_place();
+            // The master's offset is a lower one, and its row was left out: all rows come again.
+            let _taking = broker.master_journal.taking.lock().await;
             broker.master_journal.offer(None);
+            broker.master_journal.forget_place();
         }
         if has_more {
             return Ok(true);

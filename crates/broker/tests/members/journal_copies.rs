@@ -363,6 +363,36 @@ async fn a_journal_that_does_not_add_up_is_not_taken_and_tables_are_asked_for() 
     master.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_master_that_does_not_say_that_it_gives_its_journal_is_not_asked_for_it_but_for_tables() {
+    let (master, log) = master_with(&[]).await;
+    make_all(&master).await;
+    make_topic(&master, "Gone").await;
+    for number in 0..8 {
+        master.put("T", 0, "", &number.to_string()).await;
+    }
+    assert_eq!(commit(&master, 0, 3).await.0, 0);
+    let (front, address) = Front::of(&master);
+    front.hides_journal.store(true, Ordering::Relaxed);
+    let slave = slave_by(&address, &log, empty()).await;
+    until("offsets have come over", || async { committed(&slave, 0).await == Ok(3) }).await;
+    let asked = front.codes.lock().clone();
+    assert!(asked.contains(&request::GET_ALL_CONSUMER_OFFSET) && !asked.contains(&request::COPY_JOURNAL), "{asked:?}");
+    assert_eq!(figure(&slave, "masterJournalFollowed").await.as_deref(), Some("false"));
+    // It is of another version now.
+    let gone = master.call(request::DELETE_TOPIC_IN_BROKER, &DeleteTopic { topic: "Gone" }, "").await;
+    assert_eq!(gone.code, 0);
+    front.hides_journal.store(false, Ordering::Relaxed);
+    until_copied(&master, &slave).await;
+    // Nothing changes any more, and a slave that starts again follows it all the same.
+    let left = slave.stop().await;
+    let slave = slave_by(&address, &log, left).await;
+    until_copied(&master, &slave).await;
+    slave.stop().await;
+    log.close().await;
+    master.stop().await;
+}
+
 fn asking<'a>() -> CopyJournal<'a> {
     CopyJournal {
         broker_name: "broker-a",

@@ -168,6 +168,8 @@ pub(crate) struct Front {
     pub(crate) refuses_commits: AtomicBool,
     /// How many it has not taken.
     pub(crate) refused: AtomicUsize,
+    /// Does not say that the master gives its journal, as a broker of Apache does not.
+    pub(crate) hides_journal: AtomicBool,
     /// Codes of all requests.
     pub(crate) codes: Mutex<BTreeSet<i32>>,
     /// The positions from which the journal was asked for (30002).
@@ -189,6 +191,7 @@ impl Front {
             asked: AtomicUsize::new(0),
             refuses_commits: AtomicBool::new(false),
             refused: AtomicUsize::new(0),
+            hides_journal: AtomicBool::new(false),
             codes: Mutex::default(),
             journal_from: Mutex::default(),
             cuts_journal: AtomicBool::new(false),
@@ -222,11 +225,17 @@ impl Service for Front {
                 out.reply(asked.reply_to(), ResponseCode::NoPermission, Some("not you"), &(), &[]);
                 continue;
             }
-            let mut answer = self.client.call(&self.master, code, &asked.header.fields, sent, DEADLINE).await.unwrap();
+            // The master is gone: so is its answer.
+            let answer = self.client.call(&self.master, code, &asked.header.fields, sent, DEADLINE).await;
+            let Ok(mut answer) = answer else { return };
             if code == request::GET_BROKER_RUNTIME_INFO {
                 self.asked.fetch_add(1, Ordering::Relaxed);
+                let mut told: KvTable = fastjson::from_slice(&answer.body).unwrap();
+                if self.hides_journal.load(Ordering::Relaxed) {
+                    told.table.remove("replicaJournal");
+                    answer.body = json(&told);
+                }
                 if self.is_empty.load(Ordering::Relaxed) {
-                    let mut told: KvTable = fastjson::from_slice(&answer.body).unwrap();
                     let ends = ["commitLogMinOffset", "commitLogMaxOffset"].map(|end| (end.to_owned(), "0".to_owned()));
                     told.table.extend(ends);
                     answer.body = json(&told);
@@ -638,6 +647,7 @@ async fn an_answer_of_a_master_that_is_not_followed_any_more_is_not_taken() {
     let second = start_on(Setup::default(), first.image()).await;
     let second_log = Log::at((Ipv4Addr::LOCALHOST, 0).into(), &second).unwrap();
     let (front, main) = Front::of(&first);
+    front.hides_journal.store(true, Ordering::Relaxed);
     let names = Arc::new(Places::default());
     *names.master.lock() = Some((main, first_log.address.to_string()));
     let slave = slave_by(&names).await;
