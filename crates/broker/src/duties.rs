@@ -399,8 +399,9 @@ impl Broker {
     }
 
     fn cut_after_loss(&self) {
-        if after_loss::cut(self.standing, &self.store, &self.topics, &self.offsets, &self.pops) {
-            // Of a slave: the master's journal has what was taken back, and does not tell it again.
+        let is_cut = after_loss::cut(self.standing, &self.store, &self.topics, &self.offsets, &self.pops);
+        if is_cut || self.store.may_have_lost() {
+            // Of a slave: the master's journal has what was taken back, and what rows say of lost messages is not so, and it does not tell it again.
             self.master_journal.forget_place();
         }
     }

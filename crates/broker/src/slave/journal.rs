@@ -109,10 +109,13 @@ async fn follow(broker: &Arc<Broker>, address: &str) -> Result<Infallible, Ended
     }
 }
 
-/// Waits until the log here has come so far, while it comes from this master.
+/// Waits until the log here has come so far, while it comes from this master. With `SYNC_FLUSH` the device has it: a master forgets what it has
+/// delivered when that is flushed, and a loss of power must not take the delivery and leave the row.
 async fn until_log_has(broker: &Broker, address: &str, end: LogOffset) -> Result<(), Ended> {
+    let store = &broker.store;
+    let has_come = || if store.is_sync_flush() { store.flushed().get() >= end.0 } else { store.end() >= end };
     // Ends when the log has come, or does not come any more.
-    while broker.store.end() < end {
+    while !has_come() {
         check_master(broker, address)?;
         if !broker.master_journal.is_offered(address) {
             return Err(Ended::NotOffered);

@@ -68,7 +68,7 @@ fn replace(broker: &Broker, mut rows: Rows) {
     }
     let gone = gone.iter().map(|(table, key)| Change { table: *table, key, value: None });
     let told = rows.iter().map(|((table, key), value)| Change { table: *table, key, value: Some(value) });
-    // Table by table: of what belongs together the one that comes first does not wait for the other.
+    // In pieces: what a crash leaves of them is replaced once more, since the place comes behind all.
     let all: Vec<Change<'_>> = gone.chain(told).collect();
     for group in ORDER {
         let (mut some, mut bytes) = (Vec::new(), 0);
