@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use env::{Clock, TimeMs};
 use journal::TableId;
+use protocol::body::ConsumerOffsets;
 use protocol::code::request;
+use protocol::fastjson;
 use protocol::request::{
     AckMessage, CopyJournal, CopyJournalReply, DeleteGroup, DeleteTopic, EndTransaction, GetTopicConfig, PopMessage,
 };
@@ -114,14 +116,14 @@ async fn promote(left: Arc<TempDir>) -> (Running, env::ManualClock) {
     (start_on(Setup { clock: Some(clock), ..Setup::default() }, left).await, hand)
 }
 
-/// The master is gone from one moment to the next, and then the slave: what that leaves.
-async fn killed(master: Running, log: Log, slave: Running) -> Arc<TempDir> {
+/// The master is gone from one moment to the next: what the slave leaves when it is killed then, and when it is stopped.
+async fn killed(master: Running, log: Log, slave: Running) -> [Arc<TempDir>; 2] {
     // Nothing of a stop comes over.
     log.close().await;
     let image = slave.image();
-    slave.stop().await;
+    let stopped = slave.stop().await;
     master.stop().await;
-    image
+    [image, stopped]
 }
 
 async fn make_all(master: &Running) {
@@ -267,7 +269,12 @@ async fn popped_messages_come_again_from_a_slave_that_is_promoted_when_their_tim
     assert_eq!(ack(&master, "Ordered", &ordered[0]).await, 0);
     until_equal(&master, &slave).await;
     until_copied(&master, &slave).await;
-    let (promoted, hand) = promote(killed(master, log, slave).await).await;
+    let [left, stopped] = killed(master, log, slave).await;
+    // An Apache broker that takes over the slave's store knows of no lease: what is on lease comes again there.
+    let of_apache = std::fs::read(stopped.path().join("config/consumerOffset.json")).unwrap();
+    let of_apache: ConsumerOffsets = fastjson::from_slice(&of_apache).unwrap();
+    assert_eq!(of_apache.offset_table["T@G"], [(0, 1)].into());
+    let (promoted, hand) = promote(left).await;
 
     // What nobody has popped is there at once, and nothing else.
     assert_eq!(bodies(&pop(&promoted, &order("T", false, 32)).await), ["message 3", "message 4", "message 5"]);
@@ -327,7 +334,8 @@ async fn how_often_a_producer_was_asked_and_how_far_delays_are_is_known_to_a_sla
     })
     .await;
     until_equal(&master, &slave).await;
-    let (promoted, hand) = promote(killed(master, log, slave).await).await;
+    let [left, _] = killed(master, log, slave).await;
+    let (promoted, hand) = promote(left).await;
     let asked = rows(&promoted).get(&(9, 0u64.to_be_bytes().to_vec())).cloned();
     assert_eq!(asked, Some(3u32.to_be_bytes().to_vec()));
     assert_eq!(figure(&promoted, "openHalfMessages").await.as_deref(), Some("1"));
