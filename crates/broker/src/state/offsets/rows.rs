@@ -46,7 +46,7 @@ pub(crate) fn value(offset: i64, committed_at: TimeMs) -> [u8; 16] {
 }
 
 /// The offset, and when it was committed.
-fn parse_value(value: &[u8]) -> Option<(i64, Option<TimeMs>)> {
+pub(crate) fn parse_value(value: &[u8]) -> Option<(i64, Option<TimeMs>)> {
     let (offset, rest) = value.split_first_chunk::<8>()?;
     let committed_at = match rest {
         [] => None,
@@ -56,24 +56,11 @@ fn parse_value(value: &[u8]) -> Option<(i64, Option<TimeMs>)> {
 }
 
 /// Topic, group and queue of a key.
-fn parse_key(key: &[u8]) -> Option<(&str, &str, i32)> {
+pub(crate) fn parse_key(key: &[u8]) -> Option<(&str, &str, i32)> {
     let (names, queue_id) = key.split_last_chunk::<4>()?;
     let names = std::str::from_utf8(names.strip_suffix(&[0])?).ok()?;
     let (topic, group) = split_key(names)?;
     Some((topic, group, i32::from_be_bytes(*queue_id)))
-}
-
-/// Topic, group and queue of a row, and the offset and when it was committed; no offset: it is gone. None if the row is not understood.
-pub(crate) fn parse<'a>(
-    key: &'a [u8],
-    value: Option<&[u8]>,
-) -> Option<(&'a str, &'a str, i32, Option<(i64, Option<TimeMs>)>)> {
-    let (topic, group, queue_id) = parse_key(key)?;
-    let row = match value {
-        Some(value) => Some(parse_value(value).filter(|(offset, _)| *offset >= 0)?),
-        None => None,
-    };
-    Some((topic, group, queue_id, row))
 }
 
 /// An entry of the journal's table of offsets; none if it is not understood, or no offset that a queue can have.
