@@ -68,7 +68,10 @@ mod tests {
         bytes
     }
 
-    fn plain<'a>(change: &Change<'a>) -> (u8, &'a [u8], Option<&'a [u8]>) {
+    /// Table, key and value.
+    type Plain<'a> = (u8, &'a [u8], Option<&'a [u8]>);
+
+    fn plain<'a>(change: &Change<'a>) -> Plain<'a> {
         (change.table.0, change.key, change.value)
     }
 
@@ -76,7 +79,7 @@ mod tests {
     fn changes_are_read_as_they_were_written() {
         let bytes = sample();
         let changes: Vec<_> = read_changes(&bytes).unwrap().iter().map(plain).collect();
-        let expected: [(u8, &[u8], Option<&[u8]>); 4] =
+        let expected: [Plain<'_>; 4] =
             [(1, b"topic", Some(b"{}")), (6, b"T@G", None), (21, b"", Some(b"")), (200, b"k", Some(b"value"))];
         assert_eq!(changes, expected);
         assert!(read_changes(&[]).unwrap().is_empty());

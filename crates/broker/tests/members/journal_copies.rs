@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::Bytes;
-use env::{Clock, TimeMs};
+use env::Clock;
 use journal::TableId;
 use protocol::body::ConsumerOffsets;
 use protocol::code::request;
@@ -111,8 +111,7 @@ async fn ack(running: &Running, topic: &str, (message, handle): &(Message, Strin
 
 /// A master on what a slave has left, with a clock that stands at the time of now.
 async fn promote(left: Arc<TempDir>) -> (Running, env::ManualClock) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
-    let (clock, hand) = Clock::manual(TimeMs(now));
+    let (clock, hand) = Clock::manual(Clock::real().now());
     (start_on(Setup { clock: Some(clock), ..Setup::default() }, left).await, hand)
 }
 
