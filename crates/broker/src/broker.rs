@@ -33,7 +33,9 @@ use crate::state::copies::Copies;
 use crate::state::filters::Filters;
 use crate::state::following::Following;
 use crate::state::groups::Groups;
+use crate::state::journal_copies::JournalCopies;
 use crate::state::log_port::LogPort;
+use crate::state::master_journal::MasterJournal;
 use crate::state::members::Members;
 use crate::state::needs::Needs;
 use crate::state::offsets::Offsets;
@@ -90,6 +92,8 @@ pub struct Broker {
     pub(crate) standing: Standing,
     /// The master, if this is a slave.
     pub(crate) following: Following,
+    /// What is known of that one's journal.
+    pub(crate) master_journal: Arc<MasterJournal>,
     /// Offsets that clients have committed at this slave and that its master is still to have.
     pub(crate) owed: Arc<Owed>,
     pub(crate) registry: Arc<Registry>,
@@ -104,6 +108,8 @@ pub struct Broker {
     pub(crate) log_port: Option<LogPort>,
     /// The slaves of a master. A slave has none.
     pub(crate) slaves: Arc<Slaves>,
+    /// The copies that slaves make of the journal.
+    pub(crate) journal_copies: Arc<JournalCopies>,
     /// What acknowledgements of a master wait for on slaves.
     pub(crate) copies: Arc<Copies>,
     /// How they are fed. Changes with the settings.

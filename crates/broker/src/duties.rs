@@ -38,7 +38,9 @@ use crate::state::copies::{self, Copies};
 use crate::state::filters::Filters;
 use crate::state::following::Following;
 use crate::state::groups::Groups;
+use crate::state::journal_copies::JournalCopies;
 use crate::state::log_port::{LogPort, feed_options};
+use crate::state::master_journal::MasterJournal;
 use crate::state::members::Members;
 use crate::state::needs::Needs;
 use crate::state::offsets::{Offsets, after_loss, rows};
@@ -50,6 +52,7 @@ use crate::state::repeats::Repeats;
 use crate::state::role::{Role, Standing};
 use crate::state::slave_places::SlavePlaces;
 use crate::state::stats::Stats;
+use crate::state::switch::Switch;
 use crate::state::topics::Topics;
 use crate::state::topics::of_another::OfAnother;
 use crate::static_topic::clean;
@@ -61,7 +64,7 @@ use crate::unreadable::Unreadable;
 use crate::waiting::hold::Hold;
 use crate::write::acknowledgements::acknowledge;
 use crate::write::placement;
-use crate::{housekeeping, retention_floor, slave, tables};
+use crate::{housekeeping, retention_floor, slave, switch, tables};
 
 /// Longer than a batch of delayed messages waits for room in the log.
 const LAST_DELIVERY: Duration = Duration::from_secs(10);
@@ -107,6 +110,14 @@ pub enum StartError {
     /// A setting.
     #[error("{0}")]
     Setting(String),
+    /// Another broker of the set is master with a later epoch. The journal says that this one is a slave: start again, with the role that is in force.
+    #[error("the broker at {master} is the master of this set, in epoch {epoch}")]
+    Deposed {
+        /// Its main port.
+        master: String,
+        /// Its epoch.
+        epoch: u64,
+    },
     /// What has to be written before anybody is served cannot be written.
     #[error("{}", .0.remark)]
     Refused(Refusal),
@@ -223,8 +234,15 @@ const DUTIES: &[Duty] = &[
         Box::pin(retention_floor::keep_slave_places(broker, stop))
     }),
     duty("members of the set", MASTER, Ends::Last, |broker, stop| Box::pin(master::keep_members(broker, stop))),
+    duty("masters with a later epoch", MASTER, Ends::Last, |broker, stop| {
+        Box::pin(switch::rivals::watch(broker, stop))
+    }),
+    duty("switches of masters", ALL, Ends::Last, |broker, stop| Box::pin(switch::run(broker, stop))),
     duty("log for slaves", MASTER, Ends::WithLog, |broker, stop| Box::pin(master::serve(broker, stop))),
     duty("copy of the log", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::follow(broker, stop))),
+    duty("journal of the master", SLAVE, Ends::WithPromises, |broker, stop| {
+        Box::pin(slave::follow_journal(broker, stop))
+    }),
     duty("tables of the master", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::keep_tables(broker, stop))),
     duty("registration", ALL, Ends::WithRegistration, |broker, stop| Box::pin(register::keep_registered(broker, stop))),
 ];
@@ -234,8 +252,12 @@ impl Broker {
     /// running runtime.
     pub async fn start(start: Start) -> Result<Arc<Broker>, StartError> {
         let broker = Broker::load(start)?;
+        if let Some(rival) = switch::rivals::at_start(&broker).await {
+            return Err(StartError::Deposed { master: rival.address, epoch: rival.epoch });
+        }
         broker.cut_after_loss().await;
-        broker.standing.keep(broker.store.journal());
+        let begun = broker.switch.begin(broker.store.journal(), broker.store.end()).await;
+        begun.map_err(|error| StartError::Setting(format!("the role of this broker is {error}")))?;
         let registry = Arc::clone(&broker.registry);
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
         broker.begin_duties().await?;
@@ -247,6 +269,10 @@ impl Broker {
     /// Takes offsets and leases back to what a crash has left of their queues.
     async fn cut_after_loss(&self) {
         let cut = after_loss::cut(self.standing, &self.store, &self.topics, &self.offsets, &self.pops);
+        if cut.is_some() || self.store.may_have_lost() {
+            // Of a slave: the master's journal has what was taken back, and what rows say of lost messages is not so, and it does not tell it again.
+            self.master_journal.forget_place();
+        }
         if let Some(position) = cut {
             self.store.journal().mark_of(position, true).reached(position).await;
         }
@@ -311,8 +337,8 @@ impl Broker {
             clock,
             random,
         } = start;
-        let delay_levels = DelayLevels::parse(&store_settings.message_delay_level)
-            .map_err(|error| StartError::Setting(format!("messageDelayLevel: {error}")))?;
+        let delay_levels = DelayLevels::parse(&store_settings.message_delay_level);
+        let delay_levels = delay_levels.map_err(|error| StartError::Setting(format!("messageDelayLevel: {error}")))?;
         let topics = Arc::new(Topics::load(&store, clock.clone()));
         let names = OfAnother::before(&topics, &settings);
         topics.create_system_topics(&settings, &delay_levels);
@@ -330,7 +356,6 @@ impl Broker {
         let hold = Arc::new(Hold::new(clock.clone()));
         let registry = Arc::new(Registry::new(&name_servers, calls));
         let lite = Arc::new(Lite::new(&hold, clock.clone(), random.clone()));
-        let config_folder = store.options().root.join("config");
         let slaves = Arc::new(Slaves::of(store.end()));
         let slave_places = Arc::new(SlavePlaces::load(&store));
         slaves.remember(&slave_places.kept(), clock.elapsed());
@@ -346,13 +371,15 @@ impl Broker {
             lite,
             order_locks: OrderLocks::new(settings.rebalance_lock_max_live_time, clock.clone()),
             stats: Stats::new(clock.clone(), store.has_light_queues() && !settings.enable_lmq_stats),
+            switch: Arc::new(Switch::load(&store, &configuration, Standing::of(&settings))),
             configuration: Configuration::new(configuration, config_file),
-            config_files: Arc::new(ConfigFiles::load(config_folder, &store)),
+            config_files: Arc::new(ConfigFiles::load(store.options().root.join("config"), &store)),
             forward: Arc::new(Forward::new(Arc::clone(&registry), clock.clone())),
             commits: Arc::default(),
             owed: Arc::new(Owed::load(&store, Standing::of(&settings).is_slave())),
             standing: Standing::of(&settings),
             following: Following::new(&settings),
+            master_journal: Arc::new(MasterJournal::load(&store, Standing::of(&settings).is_slave())),
             registry,
             routes: Arc::default(),
             placement: Placement::default(),
@@ -376,6 +403,7 @@ impl Broker {
             hold,
             ids: Ids::new(advertised.ip(), clock.clone(), &random),
             delay: Arc::new(Delay::load(&store, &topics, delay_levels.max_level() as usize)?),
+            journal_copies: Arc::new(JournalCopies::new(&random, clock.now())),
             settings: ArcSwap::from_pointee(settings),
             store_settings: ArcSwap::from_pointee(store_settings),
             store,
@@ -389,6 +417,8 @@ impl Broker {
         broker.attach_tables();
         for sentence in broker.config_files.import(&broker)? {
             tracing::info!("{sentence}");
+            // What another broker has made of the tables is not what the master's journal had.
+            broker.master_journal.forget_place();
         }
         for sentence in names.found(&broker.topics) {
             tracing::warn!("{sentence}");
@@ -406,6 +436,7 @@ impl Broker {
         if let Some(timers) = &self.timers {
             journal.attach(tables::TIMERS, Arc::clone(timers) as Arc<dyn Table>);
         }
+        journal.attach(tables::MASTER_JOURNAL, Arc::clone(&self.master_journal) as Arc<dyn Table>);
         journal.attach(tables::SLAVE_PLACES, Arc::clone(&self.slave_places) as Arc<dyn Table>);
         pop::attach(journal, &self.pops);
         housekeeping::attach(self);
@@ -423,7 +454,7 @@ impl Broker {
         self.end_duties_before_log().await;
         let handed_over = async {
             // It would append to a copy.
-            if self.standing.is_slave() { Ok(()) } else { pop::hand_over(self).await }
+            if self.standing.is_slave() || self.switch.is_fenced() { Ok(()) } else { pop::hand_over(self).await }
         };
         match tokio::time::timeout(LAST_DELIVERY, handed_over).await {
             Ok(Ok(())) => {}
@@ -477,7 +508,7 @@ mod tests {
         let of = |role| DUTIES.iter().filter(move |duty| duty.roles.contains(&role)).map(|duty| duty.name);
         let of_a_slave: Vec<&str> =
             of(Role::Slave).filter(|name| !of(Role::Master).any(|other| other == *name)).collect();
-        assert_eq!(of_a_slave, ["copy of the log", "tables of the master"]);
+        assert_eq!(of_a_slave, ["copy of the log", "journal of the master", "tables of the master"]);
         assert_eq!(of(Role::Master).count() + of_a_slave.len(), DUTIES.len());
         let more: Vec<&str> =
             of(Role::ActingMaster).filter(|name| !of(Role::Slave).any(|other| other == *name)).collect();

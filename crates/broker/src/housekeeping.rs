@@ -145,7 +145,10 @@ fn tidy(broker: &Broker) {
     let idle = broker.settings.load().pop_polling_map_expire_time_seconds;
     broker.hold.pops.sweep(Duration::from_secs(idle));
     broker.routes.expire(broker.clock.now());
-    tend_conditions(&broker.settings.load(), &broker.conditions, &broker.clients, &broker.clock);
+    // Those of a master are there, and its journal says when they leave.
+    if !broker.master_journal.is_followed() {
+        tend_conditions(&broker.settings.load(), &broker.conditions, &broker.clients, &broker.clock);
+    }
     heartbeat::close_silent(broker);
     broker.offsets.end_watch(broker.store.journal());
     let untold = std::mem::take(&mut *broker.untold.lock());

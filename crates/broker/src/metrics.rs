@@ -22,7 +22,6 @@ use crate::config_files::ConfigFiles;
 use crate::retention_floor;
 use crate::state::copies::Copies;
 use crate::state::falls::{Cause, Waited};
-use crate::state::following::Following;
 use crate::state::role::Standing;
 
 /// What RocketMQ says of where messages are, in each figure of the store.
@@ -72,7 +71,7 @@ impl Broker {
         groups::show_clients(&self.clients, &mut page);
         groups::show_lags(self, &mut page);
         storage(&self.store, &self.clock, &mut page);
-        following(&self.standing, &self.following, self.store.end(), &mut page);
+        following(self, self.store.end(), &mut page);
         slaves(self, &mut page);
         copies(&self.standing, &self.copies, &mut page);
         groups::show_needs(self, &mut page);
@@ -129,7 +128,8 @@ fn is(yes: bool) -> &'static str {
     if yes { "true" } else { "false" }
 }
 
-fn following(standing: &Standing, following: &Following, end: LogOffset, page: &mut Exposition) {
+fn following(broker: &Broker, end: LogOffset, page: &mut Exposition) {
+    let Broker { standing, following, master_journal: journal, .. } = broker;
     if !standing.is_slave() {
         return;
     }
@@ -139,6 +139,14 @@ fn following(standing: &Standing, following: &Following, end: LogOffset, page: &
         let behind = "Bytes that the master's log had and this one has not, as of some seconds ago";
         page.metric("gantry_replica_lag_bytes", MetricKind::Gauge, behind);
         page.value(&[], bytes);
+    }
+    let followed = "Whether what is not in the log comes from the master's journal; else its tables are asked for";
+    page.metric("gantry_replica_journal_followed", MetricKind::Gauge, followed);
+    page.value(&[], u64::from(journal.is_followed()));
+    if let Some(changes) = journal.behind() {
+        let behind = "Changes that the master's journal had and this broker has not, as of its last answer";
+        page.metric("gantry_replica_journal_lag", MetricKind::Gauge, behind);
+        page.value(&[], changes);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::waiting::hold::{Slot, Wake};
 use crate::write::append;
-use crate::{admin, beside, lite, pop, timer, transaction};
+use crate::{admin, beside, lite, master, pop, timer, transaction};
 
 /// A connection keeps a buffer for this many errands between bursts.
 const ERRANDS_KEPT: usize = 64;
@@ -314,6 +314,7 @@ impl Broker {
             RequestCode::NOTIFY_BROKER_ROLE_CHANGED => admin::replicas::role_changed(request, out),
             RequestCode::GET_BROKER_HA_STATUS => admin::replicas::status(self, request, out),
             RequestCode::RESET_MASTER_FLUSH_OFFSET => admin::replicas::reset_flushed(request, out),
+            RequestCode::COPY_JOURNAL => master::copy_journal(self, session, request),
             RequestCode::UPDATE_BROKER_CONFIG => admin::configuration::update(self, session, request, out),
             RequestCode::GET_BROKER_CONFIG => admin::configuration::all(&self.configuration, request, out),
             RequestCode::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, request, out),

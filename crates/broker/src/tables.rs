@@ -55,6 +55,46 @@ pub(crate) const OWED: TableId = TableId(34);
 /// Where a file of the log begins that a slave needs, 8 bytes big-endian; see `state/slave_places.rs`.
 pub(crate) const SLAVE_PLACES: TableId = TableId(35);
 
+/// Up to where this slave has the journal of its master, one row; see `state/master_journal.rs`.
+pub(crate) const MASTER_JOURNAL: TableId = TableId(36);
+
+/// Each of them, and whether slaves of ours get its rows (30002). The others speak of this node: its files, its role, its own master and slaves.
+/// Timer messages have files of their own, so a slave asks how far they are delivered (60, 61).
+const ALL: &[(TableId, bool)] = &[
+    (TOPICS, true),
+    (VERSIONS, true),
+    (DELAYS, true),
+    (GROUPS, true),
+    (FORBIDDEN, true),
+    (OFFSETS, true),
+    (EXPORTS, false),
+    (EXTRAS, false),
+    (CHECKS, true),
+    (TIMERS, false),
+    (POP_QUEUES, true),
+    (POP_LEASES, true),
+    (POP_STATE, true),
+    (POP_ORDERS, true),
+    (REQUEST_MODES, true),
+    (MAPPINGS, true),
+    (CONDITIONS, true),
+    (ROLE, false),
+    (ENDS, false),
+    (OWED, false),
+    (SLAVE_PLACES, false),
+    (MASTER_JOURNAL, false),
+];
+
+/// The tables whose rows slaves get.
+pub(crate) fn copied() -> impl Iterator<Item = TableId> {
+    ALL.iter().filter(|(_, is_copied)| *is_copied).map(|(table, _)| *table)
+}
+
+/// Whether slaves get the rows of a table. They get none of the store's own, nor of one that is not known here.
+pub(crate) fn is_copied(table: TableId) -> bool {
+    copied().any(|copied| copied == table)
+}
+
 /// Keys of [`VERSIONS`].
 pub(crate) const TOPICS_VERSION: &[u8] = b"topics";
 pub(crate) const MAPPINGS_VERSION: &[u8] = b"mappings";
@@ -95,5 +135,23 @@ impl Keeper {
     /// The store itself, for the length of a call.
     pub(crate) fn store(&self) -> Option<Arc<Store>> {
         self.0.upgrade()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn of_each_table_it_is_said_whether_slaves_get_it() {
+        let source = include_str!("tables.rs").split("mod tests {").next().unwrap();
+        let numbers = source.split("TableId = TableId(").skip(1).map(|rest| rest.split(')').next().unwrap());
+        let declared: Vec<u8> = numbers.map(|number| number.parse().unwrap()).collect();
+        let said: BTreeSet<u8> = ALL.iter().map(|(table, _)| table.0).collect();
+        assert_eq!(said, declared.iter().copied().collect());
+        assert_eq!((said.len(), declared.len()), (ALL.len(), ALL.len()), "two of one number");
+        assert!(is_copied(TOPICS) && !is_copied(EXPORTS) && !is_copied(TableId(250)));
     }
 }

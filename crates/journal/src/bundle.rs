@@ -15,7 +15,7 @@ use crate::change::TableId;
 pub const HEADER_BYTES: usize = 40;
 /// A bundle's payload at most; a length beyond it is damage, not a reason to allocate.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 30;
-const ENTRY_HEADER_BYTES: usize = 10;
+pub const ENTRY_HEADER_BYTES: usize = 10;
 const MAGIC: u32 = u32::from_le_bytes(*b"GJB1");
 
 /// What a bundle is.

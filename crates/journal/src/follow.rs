@@ -85,7 +85,7 @@ pub struct Follower {
     /// None: the file to go on with is to be looked for.
     file: Option<Opened>,
     /// The entries of the part that was handed out last.
-    entries: Vec<u8>,
+    pub(crate) entries: Vec<u8>,
 }
 
 impl Journal {
@@ -119,7 +119,8 @@ impl Follower {
         Ok(Some(Part { of, position, entries: &self.entries }))
     }
 
-    fn step(&mut self) -> Result<Option<(PartOf, u64)>, JournalError> {
+    /// As [`Follower::next_part`]; the part lies in `entries`.
+    pub(crate) fn step(&mut self) -> Result<Option<(PartOf, u64)>, JournalError> {
         // Ends with a part, an error, or behind all that is safe. Every other turn passes a bundle
         // or comes to a later file.
         loop {

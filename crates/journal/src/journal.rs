@@ -187,6 +187,16 @@ impl Journal {
         }
     }
 
+    /// Shows a table's entries as they are now, by whoever has them. Those that change meanwhile are shown before or after.
+    pub fn show(&self, table: TableId, show: &mut dyn FnMut(&[u8], &[u8])) {
+        let owner = self.shared.inner.lock().tables.get(&table).cloned();
+        match owner {
+            Some(Owner::Held(entries)) => entries.iter().for_each(|(key, value)| show(key, value)),
+            Some(Owner::Attached(owner)) => owner.for_each(show),
+            None => {}
+        }
+    }
+
     /// From now on `owner` has the table's state: snapshots ask it, and the journal forgets what it had loaded.
     pub fn attach(&self, table: TableId, owner: Arc<dyn Table>) {
         let before = self.shared.inner.lock().tables.insert(table, Owner::Attached(owner));

@@ -13,6 +13,8 @@
 
 mod bundle;
 mod change;
+mod copy;
+mod entries;
 mod error;
 mod files;
 mod follow;
@@ -29,6 +31,8 @@ mod window;
 mod writer;
 
 pub use change::{Change, Table, TableId};
+pub use copy::{JournalCopier, Piece};
+pub use entries::{EntriesError, read_changes, write_change};
 pub use error::{JournalError, REMEDY, WITHOUT};
 pub use files::resident;
 pub use follow::{FollowError, Follower, Part, PartOf};

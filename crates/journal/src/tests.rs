@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod copy;
 mod device;
 mod follow;
 mod memory;
@@ -56,7 +57,7 @@ fn until(mut what: impl FnMut() -> bool) {
     }
 }
 
-fn copy(from: &Path, to: &Path) {
+fn copy_files(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
@@ -86,7 +87,7 @@ fn a_change_is_in_the_file_before_it_counts_as_written() {
         let position = journal.put(TABLE, b"k", b"v");
         wait(&journal, position);
         // The process ends here, for all that the image knows.
-        copy(dir.path(), image.path());
+        copy_files(dir.path(), image.path());
         assert_eq!(state(&open(image.path())).len(), 1);
         assert_eq!(journal.stats().syncs > 0, sync == JournalSync::Always);
     }
@@ -394,7 +395,7 @@ proptest! {
                     wait(&journal, journal.position());
                     let image = tempfile::tempdir().unwrap();
                     until(|| !files::list(&RealDisk, dir.path()).unwrap().journals.is_empty());
-                    copy(dir.path(), image.path());
+                    copy_files(dir.path(), image.path());
                     prop_assert_eq!(state(&open(image.path())), model.clone());
                 }
                 2 => {

@@ -23,6 +23,8 @@ use protocol::request::ViewMessage;
 const PATIENCE: Duration = Duration::from_secs(3);
 const MIN: &str = "commitLogMinOffset";
 const MAX: &str = "commitLogMaxOffset";
+/// A key of our own in the answer to 28, which says that a master gives its journal.
+pub const HAS_JOURNAL: &str = "replicaJournal";
 
 /// Where a master's log begins and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub struct Extent {
     pub min: LogOffset,
     /// Where it ended when it was asked.
     pub max: LogOffset,
+    /// The master gives its journal (30002): it is one of ours.
+    pub has_journal: bool,
 }
 
 impl Extent {
@@ -183,7 +187,8 @@ fn read_extent(body: &[u8]) -> Result<Extent, AskError> {
         let stated = text.and_then(|text| text.parse::<i64>().ok()).filter(|number| *number >= -1);
         stated.map(|number| LogOffset(u64::try_from(number).unwrap_or(0))).ok_or(AskError::Unclear { name })
     };
-    Ok(Extent { min: number(MIN)?, max: number(MAX)? })
+    let has_journal = table.table.get(HAS_JOURNAL).is_some_and(|text| text == "1");
+    Ok(Extent { min: number(MIN)?, max: number(MAX)?, has_journal })
 }
 
 #[cfg(test)]
@@ -191,7 +196,7 @@ mod tests {
     use super::*;
 
     fn extent(min: u64, max: u64) -> Extent {
-        Extent { min: LogOffset(min), max: LogOffset(max) }
+        Extent { min: LogOffset(min), max: LogOffset(max), has_journal: false }
     }
 
     #[test]
@@ -201,6 +206,8 @@ mod tests {
         let max = r#""commitLogMaxOffset":"1073742069","#;
         assert_eq!(told(min, max).unwrap(), extent(1_073_741_824, 1_073_742_069));
         assert_eq!(told(r#""commitLogMinOffset":"-1","#, r#""commitLogMaxOffset":"0","#).unwrap(), extent(0, 0));
+        let ours = r#""replicaJournal":"1","#;
+        assert!(told(min, &format!("{max}{ours}")).unwrap().has_journal && !told(min, max).unwrap().has_journal);
         assert!(matches!(told("", max), Err(AskError::Unclear { name: MIN })));
         assert!(matches!(told(min, r#""commitLogMaxOffset":"soon","#), Err(AskError::Unclear { name: MAX })));
         assert!(matches!(read_extent(b"no table"), Err(AskError::Unclear { .. })));

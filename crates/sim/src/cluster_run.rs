@@ -438,7 +438,9 @@ impl<'a> Run<'a> {
 
 fn answer_of(store: &Store, question: Question) -> Answer {
     let at = match question {
-        Question::Extent => return Answer::Extent(Extent { min: store.min_offset(), max: store.end() }),
+        Question::Extent => {
+            return Answer::Extent(Extent { min: store.min_offset(), max: store.end(), has_journal: false });
+        }
         Question::Record(at) => at,
     };
     let refused = |remark: String| {

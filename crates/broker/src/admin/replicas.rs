@@ -10,6 +10,7 @@ use protocol::request::{
     ExchangeHaInfo, ExchangeHaInfoReply, FieldError, NotifyBrokerRoleChanged, NotifyMinBrokerIdChange,
     ResetMasterFlushOffset,
 };
+use replica::asking::HAS_JOURNAL;
 
 use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
@@ -44,6 +45,8 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
         let slaves = broker.slaves.list();
         let behind = slaves.iter().map(|slave| end.0.saturating_sub(slave.acknowledged.0)).max();
         let mut figures = vec![("brokerRole", "MASTER".to_owned()), ("slavesConnected", slaves.len().to_string())];
+        // To slaves of ours.
+        figures.push((HAS_JOURNAL, "1".to_owned()));
         figures.extend(behind.map(|bytes| ("slavesBehindBytesMax", bytes.to_string())));
         return figures;
     }
@@ -54,6 +57,11 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
     let behind = following.behind_bytes(broker.store.end());
     figures.extend(behind.map(|bytes| ("masterBehindBytes", bytes.to_string())));
     figures.push(("offsetsForMaster", broker.owed.len().to_string()));
+    let journal = &broker.master_journal;
+    figures.push(("masterJournalFollowed", journal.is_followed().to_string()));
+    figures.extend(journal.place().map(|place| ("masterJournalPosition", place.position.to_string())));
+    figures.extend(journal.behind().map(|changes| ("masterJournalBehind", changes.to_string())));
+    figures.extend(journal.failure().map(|why| ("masterJournalFailure", why)));
     // Why an earlier connection ended is nothing to be looked after once the log comes.
     let failure = following.status.failure().filter(|_| !following.is_connected());
     figures.extend(failure.map(|why| ("masterFailure", why)));

@@ -13,7 +13,7 @@ use crate::client::commit_at_slave;
 use crate::client::eventual::{Eventual, encode_offset};
 use crate::refusal::Refusal;
 use crate::session::Session;
-use crate::state::offsets::{OffsetClient, Offsets, SEPARATOR, rows};
+use crate::state::offsets::{OffsetClient, Offsets, rows};
 use crate::static_topic;
 use crate::static_topic::NamedQueue;
 use crate::static_topic::offsets::{Found, Placed};
@@ -213,13 +213,7 @@ pub(crate) fn all(broker: &Broker, request: &Request<'_>, out: &mut Outgoing) ->
     let data_version = Some(broker.offsets.version());
     // Before the leases: what is popped meanwhile is on lease when its offset is read, or ahead of it.
     let mut offset_table = broker.offsets.table();
-    for (name, first) in broker.pops.first_open() {
-        let key = format!("{}{SEPARATOR}{}", name.topic, name.group);
-        let offset = offset_table.get_mut(&key).and_then(|queues| queues.get_mut(&name.queue_id));
-        if let (Some(offset), Ok(first)) = (offset, i64::try_from(first)) {
-            *offset = first.min(*offset);
-        }
-    }
+    broker.pops.lower_to_leases(&mut offset_table);
     reply_json(request, out, &ConsumerOffsets { data_version, offset_table });
     Ok(())
 }

@@ -41,12 +41,23 @@ pub(super) struct FileTables<'a> {
     conditions: &'a Conditions,
     store: &'a Store,
     clock: &'a Clock,
+    is_slave: bool,
 }
 
 impl<'a> FileTables<'a> {
     pub(super) fn of(broker: &'a Broker) -> FileTables<'a> {
         let Broker { topics, groups, offsets, delay, pops, conditions, store, clock, .. } = broker;
-        FileTables { topics, groups, offsets, delay, pops, conditions, store, clock }
+        let is_slave = broker.standing.is_slave();
+        FileTables { topics, groups, offsets, delay, pops, conditions, store, clock, is_slave }
+    }
+
+    /// The offsets for another broker. A master leaves its leases in the log when it stops, where that one finds them; a slave appends nothing.
+    fn offsets_to_go_on_with(&self) -> OffsetTable {
+        let mut table = self.offsets.table();
+        if self.is_slave {
+            self.pops.lower_to_leases(&mut table);
+        }
+        table
     }
 
     /// Refuses a file without a table that this broker has entries of. No broker writes one, and they would all be gone with it.
@@ -191,7 +202,7 @@ impl<'a> FileTables<'a> {
             }
             Json::Groups => text(&admin::groups::table(self.groups), extras),
             Json::Offsets => {
-                let all = self.offsets.table();
+                let all = self.offsets_to_go_on_with();
                 let offset_table = if self.store.has_light_queues() { light_groups(all, false) } else { all };
                 text(
                     &ConsumerOffsets { data_version: Some(version_of_offsets(self.offsets.version())), offset_table },

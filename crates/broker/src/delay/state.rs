@@ -144,6 +144,34 @@ impl Delay {
             .filter(|(_, next)| *next > 0)
     }
 
+    /// Takes over a row of a master. Only while the task does not run. False if it is not understood.
+    pub(crate) fn take_row(&self, store: &Store, key: &[u8], value: Option<&[u8]>) -> bool {
+        if let Some(is_taken) = self.aside.take_row(store, key, value) {
+            return is_taken;
+        }
+        let row = value.map(|value| value.try_into().map(u64::from_be_bytes));
+        let (Ok(key), Ok(value)) = (key.try_into().map(u32::from_be_bytes), row.transpose()) else { return false };
+        let level = (key as usize).checked_sub(1).and_then(|index| self.next.get(index));
+        match (level, value) {
+            (_, Some(place)) if key == SCAN_FROM => {
+                self.scan_from.store(place, Ordering::Release);
+                put(store, key, place);
+            }
+            (Some(next), Some(offset)) => {
+                next.store(offset, Ordering::Release);
+                put(store, key, offset);
+            }
+            (Some(next), None) => {
+                next.store(0, Ordering::Release);
+                store.journal().delete(tables::DELAYS, &key.to_be_bytes());
+            }
+            (None, _) => return key == SCAN_FROM,
+        }
+        // What was found in the log was found by rows before this one: a task that starts looks again.
+        *self.loaded.lock() = None;
+        true
+    }
+
     /// Takes over another broker's progress. Only before the task runs.
     pub(crate) fn import(&self, store: &Store, level: i32, offset: i64) {
         if let Some(next) = usize::try_from(level - 1).ok().and_then(|index| self.next.get(index)) {

@@ -16,11 +16,12 @@ use parking_lot::Mutex;
 use store::Store;
 use tokio::sync::Notify;
 
-use crate::state::offsets::{Offsets, Progress, SEPARATOR, rows, split_key};
+use crate::state::offsets::{OffsetTable, Offsets, Progress, SEPARATOR, rows, split_key};
 use crate::state::topics::Topics;
 use crate::tables::{self, Keeper};
 use crate::wall_time::STEP_MS;
 
+mod copied;
 pub(in crate::pop) mod handle;
 pub(in crate::pop) mod ledger;
 pub(in crate::pop) mod modes;
@@ -150,6 +151,17 @@ impl Pops {
         }
         let ledger = self.ledger.lock();
         lowest.into_iter().filter_map(|(queue, offset)| Some((ledger.name(queue)?.clone(), offset))).collect()
+    }
+
+    /// For brokers that hear of no leases: of a queue that has messages on lease, the offset of the first of them in place of the committed one.
+    pub(crate) fn lower_to_leases(&self, table: &mut OffsetTable) {
+        for (name, first) in self.first_open() {
+            let key = format!("{}{SEPARATOR}{}", name.topic, name.group);
+            let offset = table.get_mut(&key).and_then(|queues| queues.get_mut(&name.queue_id));
+            if let (Some(offset), Ok(first)) = (offset, i64::try_from(first)) {
+                *offset = first.min(*offset);
+            }
+        }
     }
 
     /// The number of a queue, which it gets when it is first popped. Under the ledger's lock.

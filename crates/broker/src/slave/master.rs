@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use net::{CallError, Client, Response};
+use protocol::LogOffset;
 use protocol::body::{
     ConsumerOffsets, DataVersion, DelayOffsets, MessageRequestModes, SubscriptionGroupTable, TimerMetrics,
     TopicConfigTable,
@@ -12,18 +13,24 @@ use protocol::code::{ResponseCode, request};
 use protocol::fastjson::{self, JsonError};
 use protocol::header::EncodeFields;
 use protocol::request::{
-    FieldError, GetAllGroups, GetAllGroupsReply, GetAllTopicConfig, GetAllTopicConfigReply, OffsetReply,
-    QueryConsumerOffset, UpdateConsumerOffset,
+    CopyJournal, CopyJournalReply, FieldError, GetAllGroups, GetAllGroupsReply, GetAllTopicConfig,
+    GetAllTopicConfigReply, OffsetReply, QueryConsumerOffset, UpdateConsumerOffset,
 };
 use replica::asking::{Apart, AskError};
 use serde::de::DeserializeOwned;
 use store::{TIMER_MARKS_BYTES, TimerMarks};
 
+use super::copy::{Told, Wanted};
 use crate::state::groups::GROUPS_MAX;
+use crate::state::registry::Identity;
 use crate::state::topics::TOPICS_MAX;
 
 /// For each request, as Apache's slaves have it.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a request for the journal waits there for a change.
+const JOURNAL_WAIT: Duration = Duration::from_secs(1);
+/// How long a piece of the journal may be.
+const JOURNAL_PIECE_BYTES: i32 = 256 << 10;
 /// Topics or groups of one answer (`splitMetadataSize`).
 const PIECE: i32 = 2000;
 /// How often a table that changes while it is told in pieces is begun again.
@@ -246,13 +253,55 @@ impl Master<'_> {
         })
     }
 
+    /// 30002, which only a master of ours knows: the piece of the journal that is wanted, as soon as there is one.
+    pub(super) async fn journal(&self, slave: &Identity, wanted: &Wanted) -> Result<Told, MasterError> {
+        let life = wanted.place.life.to_string();
+        let fields = CopyJournal {
+            broker_name: &slave.broker_name,
+            broker_cluster_name: &slave.cluster_name,
+            broker_id: slave.broker_id,
+            life: &life,
+            from: i64::try_from(wanted.place.position).unwrap_or(i64::MAX),
+            piece: i64::try_from(wanted.piece).unwrap_or(i64::MAX),
+            wait_millis: i32::try_from(JOURNAL_WAIT.as_millis()).unwrap_or(i32::MAX),
+            max_bytes: JOURNAL_PIECE_BYTES,
+        };
+        let answer = self.ask_for(request::COPY_JOURNAL, &fields, JOURNAL_WAIT + PATIENCE).await?;
+        let reply = CopyJournalReply::decode(&answer.fields.as_fields())?;
+        let malformed = |why: String| MasterError::Malformed { request: request::COPY_JOURNAL, why };
+        let number = |name: &str, number: i64| {
+            u64::try_from(number).map_err(|_| malformed(format!("{name}={number} is below 0")))
+        };
+        Ok(Told {
+            life: reply.life.parse().map_err(|_| malformed(format!("life={} is no number", reply.life)))?,
+            from: number("from", reply.from)?,
+            piece: number("piece", reply.piece)?,
+            position: number("position", reply.position)?,
+            has_more: reply.has_more,
+            begins_snapshot: reply.begins_snapshot,
+            whole_from: number("wholeFrom", reply.whole_from)?,
+            journal_end: number("journalEnd", reply.journal_end)?,
+            log_end: LogOffset(number("logEnd", reply.log_end)?),
+            entries: answer.body,
+        })
+    }
+
     async fn table<T: DeserializeOwned>(&self, code: i32) -> Result<T, MasterError> {
         let answer = self.ask(code, &()).await?;
         body(code, &answer)
     }
 
     async fn ask(&self, code: i32, fields: &(dyn EncodeFields + Sync)) -> Result<Response, MasterError> {
-        let answer = self.client.call(self.address, code, fields, Bytes::new(), PATIENCE).await?;
+        self.ask_for(code, fields, PATIENCE).await
+    }
+
+    async fn ask_for(
+        &self,
+        code: i32,
+        fields: &(dyn EncodeFields + Sync),
+        patience: Duration,
+    ) -> Result<Response, MasterError> {
+        let answer = self.client.call(self.address, code, fields, Bytes::new(), patience).await?;
         if answer.code == ResponseCode::Success as i32 {
             return Ok(answer);
         }

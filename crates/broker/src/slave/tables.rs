@@ -3,14 +3,19 @@
 //! Topics and groups are taken whole when the master's version is another one than here. Of offsets each is taken, but none that is lower than
 //! what the master is still to have from here (`owed.rs`). An offset that lies behind the end of its queue here is taken when the log has come so
 //! far. Nothing is taken from a master whose log does not continue the one here.
+//!
+//! A master of ours is asked so only until the log here has come near its own: then its journal is followed instead (`journal.rs`), and only timer
+//! messages are asked about.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::body::{ConsumerOffsets, DelayOffsets, TopicConfig, TopicConfigTable};
+use protocol::body::{ConsumerOffsets, DelayOffsets, TopicConfig, TopicConfigTable, TopicQueueMappingDetail};
 use protocol::names;
 use replica::asking::{self, AskError};
+
+use replica::asking::Extent;
 
 use super::check::{check_log, check_master};
 use super::master::{Master, MasterError};
@@ -27,6 +32,8 @@ use crate::tasks::Stop;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Looks between two questions for the timers' check-point, as by Apache's slaves.
 const MARKS_EVERY: u64 = 3;
+/// A log that is no further behind the master's is near it.
+const NEAR_BYTES: u64 = 16 << 20;
 /// Looks between two questions for all tables.
 const TABLES_EVERY: u64 = 10;
 
@@ -48,10 +55,14 @@ pub(crate) async fn keep_tables(broker: Arc<Broker>, mut stop: Stop) {
             () = look_for_master(&broker, address.as_deref()) => {}
         }
         send_back_readers(&broker).await;
-        let Some(address) = address else { continue };
+        let Some(address) = address else {
+            broker.master_journal.offer(None);
+            continue;
+        };
         // Tables that belong to another log would replace those of the one here.
         if !broker.following.agrees() {
             broker.following.note_master_end(None);
+            broker.master_journal.offer(None);
             looks.start_over();
             continue;
         }
@@ -62,7 +73,13 @@ pub(crate) async fn keep_tables(broker: Arc<Broker>, mut stop: Stop) {
         let round = async {
             let extent = check_log(&broker, &address).await?;
             broker.following.note_master_end(Some(extent.max.0));
-            let has_more = due.tables && take_all(&broker, &address, &mut known).await?;
+            let follows = may_follow_journal(&broker, &extent);
+            broker.master_journal.offer(follows.then_some(&address));
+            let has_more = match (due.tables, follows) {
+                (false, _) => false,
+                (true, true) => take_beside_journal(&broker, &address, &mut known).await?,
+                (true, false) => take_all(&broker, &address, &mut known).await?,
+            };
             if due.marks {
                 take_marks(&broker, &address).await?;
             }
@@ -184,9 +201,70 @@ impl Known {
     }
 }
 
+/// Whether the master's journal is to be followed, in place of asking for tables. Its rows wait for the log: a slave that has none of them yet asks
+/// for tables until its log has come near the master's.
+fn may_follow_journal(broker: &Broker, extent: &Extent) -> bool {
+    let journal = &broker.master_journal;
+    let is_near = || extent.max.0.saturating_sub(broker.store.end().0) <= NEAR_BYTES;
+    extent.has_journal && journal.may_be_tried(broker.clock.elapsed()) && (journal.place().is_some() || is_near())
+}
+
+/// Hands over offsets that were committed here, and asks for what the journal does not have. Whether more offsets are to go to the master than one
+/// round hands over.
+async fn take_beside_journal(broker: &Arc<Broker>, address: &str, known: &mut Known) -> Result<bool, MasterError> {
+    let master = Master { client: &broker.registry.client, address };
+    if broker.owed.len() > 0 {
+        let handed = owed::hand_over(broker, &master, &ConsumerOffsets::default()).await?;
+        let Handed { has_more, has_dropped, master_has, refusal, .. } = handed;
+        known.complain(refusal);
+        beside(broker, move |broker| raise_offsets(broker, &master_has)).await;
+        if has_dropped {
+            // The master's offset is a lower one, and its row was left out: all rows come again.
+            let _taking = broker.master_journal.taking.lock().await;
+            broker.master_journal.offer(None);
+            broker.master_journal.forget_place();
+        }
+        if has_more {
+            return Ok(true);
+        }
+    }
+    take_timer_counts(broker, &master).await?;
+    Ok(false)
+}
+
+/// Where the master has a higher offset than was committed here, its row came before, and does not come again.
+fn raise_offsets(broker: &Broker, told: &ConsumerOffsets) {
+    for (key, offsets) in &told.offset_table {
+        let Some((topic, group)) = split_key(key) else { continue };
+        for (queue_id, offset) in offsets {
+            let here = broker.offsets.committed(group, topic, *queue_id);
+            if here.is_none_or(|here| here < *offset) && is_here(broker, topic, *queue_id, *offset) {
+                broker.offsets.commit(group, topic, *queue_id, *offset);
+            }
+        }
+    }
+}
+
+/// Takes over once more what the master has, which is about to be a slave of this broker, and its journal has not brought. What fails is left as it was.
+pub(crate) async fn take_last(broker: &Arc<Broker>) {
+    let Some(address) = broker.following.master() else { return };
+    let round = async {
+        if !broker.master_journal.is_followed() {
+            take_all(broker, &address, &mut Known::default()).await?;
+        }
+        take_marks(broker, &address).await
+    };
+    if let Err(error) = round.await {
+        tracing::warn!(master = &*address, %error, "the old master does not tell its last tables");
+    }
+}
+
 /// Whether more offsets are to go to the master than one round hands over.
 async fn take_all(broker: &Arc<Broker>, address: &str, known: &mut Known) -> Result<bool, MasterError> {
     let master = Master { client: &broker.registry.client, address };
+    let _taking = broker.master_journal.taking.lock().await;
+    // From here on the tables are not those that a journal had.
+    broker.master_journal.forget_place();
     topics(broker, address).await?;
     // Before the offsets, which belong to groups.
     if let Some(groups) = master.groups(broker.groups.version()).await? {
@@ -196,7 +274,7 @@ async fn take_all(broker: &Arc<Broker>, address: &str, known: &mut Known) -> Res
     }
     let mut offsets = master.offsets().await?;
     check_master(broker, address)?;
-    let Handed { has_more, is_old, refusal } = owed::hand_over(broker, &master, &offsets).await?;
+    let Handed { has_more, is_old, refusal, .. } = owed::hand_over(broker, &master, &offsets).await?;
     known.complain(refusal);
     if is_old {
         // Where a queue is popped the master tells less than was committed: the first message without an acknowledgement.
@@ -215,13 +293,18 @@ async fn take_all(broker: &Arc<Broker>, address: &str, known: &mut Known) -> Res
         check_master(broker, address)?;
         broker.pops.modes.replace(modes);
     }
+    take_timer_counts(broker, &master).await?;
+    Ok(has_more)
+}
+
+async fn take_timer_counts(broker: &Broker, master: &Master<'_>) -> Result<(), MasterError> {
     if let Some(timers) = &broker.timers
         && let Some(counts) = unless_refused(master.timer_counts().await)?
     {
-        check_master(broker, address)?;
+        check_master(broker, master.address)?;
         timers.take_counts(&counts);
     }
-    Ok(has_more)
+    Ok(())
 }
 
 /// What the master does not have, it does not tell.
@@ -266,31 +349,34 @@ fn take_topics(broker: &Broker, table: TopicConfigTable) {
         }
     }
     for (topic_name, config) in table.topic_config_table {
-        let config = with_queues_in_bounds(TopicConfig { topic_name, ..config });
-        if broker.topics.get(&config.topic_name).is_none_or(|known| *known.config() != config) {
-            broker.topics.create(config);
-        }
+        take_topic(broker, TopicConfig { topic_name, ..config });
     }
     if let Some(version) = table.mapping_data_version.filter(|version| *version != broker.topics.mapping_version()) {
         let mut mappings = table.topic_queue_mapping_detail_map.unwrap_or_default();
-        mappings.retain(|topic, detail| {
-            let owner = detail.bname.clone();
-            match accept::check(detail, &owner, topic, QUEUES_MAX) {
-                Ok(()) => true,
-                Err(refusal) => {
-                    tracing::warn!(
-                        topic,
-                        remark = refusal.remark,
-                        "the master's mapping of a static topic is left out"
-                    );
-                    false
-                }
-            }
-        });
+        mappings.retain(|topic, detail| is_sound(topic, detail));
         broker.topics.replace_mappings(mappings);
         broker.topics.set_mapping_version(version);
     }
     broker.topics.set_version(table.data_version);
+}
+
+/// Takes over a topic, if it is another one than here.
+pub(super) fn take_topic(broker: &Broker, config: TopicConfig) {
+    let config = with_queues_in_bounds(config);
+    if broker.topics.get(&config.topic_name).is_none_or(|known| *known.config() != config) {
+        broker.topics.create(config);
+    }
+}
+
+/// Whether the mapping of a static topic can be taken over.
+pub(super) fn is_sound(topic: &str, detail: &mut TopicQueueMappingDetail) -> bool {
+    let owner = detail.bname.clone();
+    let checked = accept::check(detail, &owner, topic, QUEUES_MAX);
+    if let Err(refusal) = &checked {
+        let remark = &*refusal.remark;
+        tracing::warn!(topic, remark, "the master's mapping of a static topic is left out");
+    }
+    checked.is_ok()
 }
 
 /// A topic with as many queues as the store can hold; this broker goes through them.

@@ -190,6 +190,21 @@ impl Conditions {
         rows.len()
     }
 
+    /// Takes over a row of a master. False if it is not understood, or made for other settings, or one too many.
+    pub(crate) fn take_row(&self, key: &[u8], value: Option<&[u8]>) -> bool {
+        let mut rows = self.rows.lock();
+        let Some(value) = value else {
+            self.forget(&mut rows, |known, _| row_key(known) == key);
+            return true;
+        };
+        let Ok(row) = serde_json::from_slice::<ConsumerFilterRow>(value) else { return false };
+        if !self.is_of_use(&row) || !has_room(&rows, row.expression.len()) {
+            return false;
+        }
+        self.put(&mut rows, row);
+        true
+    }
+
     /// Changes whenever the table does.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)

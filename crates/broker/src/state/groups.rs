@@ -249,6 +249,25 @@ impl Groups {
         self.put_version(version);
     }
 
+    /// Takes over a row of prohibitions of a master, by `group@topic`. False if it is not understood, or one too many.
+    pub(crate) fn take_forbidden(&self, key: &[u8], value: Option<&[u8]>) -> bool {
+        let bits = value.map(|value| value.try_into().map(i32::from_le_bytes));
+        let (Ok(key), Ok(bits)) = (std::str::from_utf8(key), bits.transpose()) else { return false };
+        let Some((group, topic)) = key.split_once(SEPARATOR) else { return false };
+        let _changing = self.changing.lock();
+        let has_room = bits.is_none() || self.forbidden.read().len() < self.forbidden_max;
+        if has_room {
+            self.put_forbidden(group, topic, bits.unwrap_or(0));
+        }
+        has_room
+    }
+
+    /// Takes over the version of a master.
+    pub(crate) fn set_version(&self, version: DataVersion) {
+        let _changing = self.changing.lock();
+        self.put_version(version);
+    }
+
     /// The setting has been changed.
     pub(crate) fn set_creates_missing(&self, creates_missing: bool) {
         self.creates_missing.store(creates_missing, Ordering::Relaxed);

@@ -24,6 +24,7 @@ use protocol::code::ResponseCode;
 use protocol::names;
 use tokio::sync::Notify;
 
+pub(crate) use self::carrier::Carrier;
 pub use self::ended::OffsetClient;
 use self::ended::{Ended, Ends};
 use self::moved::Moves;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use config::{BrokerSettings, StoreSettings};
 use hashbrown::HashMap;
-use journal::Table;
+use journal::{Change, Journal, Table};
 use parking_lot::Mutex;
 use protocol::properties::name;
 use protocol::record::RecordView;
@@ -84,6 +84,22 @@ impl Transactions {
         self.asked.lock().clear();
         *self.lost_end.lock() = lost_end;
         Ok(())
+    }
+
+    /// Takes over a row of a master: how often a producer was asked. Only while the task does not run. False if it is not understood.
+    pub(crate) fn take_row(&self, journal: &Journal, key: &[u8], value: Option<&[u8]>) -> bool {
+        let checks = value.map(|value| value.try_into().map(u32::from_be_bytes));
+        let (Ok(offset), Ok(checks)) = (key.try_into().map(u64::from_be_bytes), checks.transpose()) else {
+            return false;
+        };
+        let mut asked = self.asked.lock();
+        match checks {
+            Some(checks) => _ = asked.insert(offset, checks),
+            None => _ = asked.remove(&offset),
+        }
+        // Under the lock: of two changes of one row the later one is put last.
+        journal.put_together(&[Change { table: tables::CHECKS, key, value }]);
+        true
     }
 
     /// The topic of half messages.

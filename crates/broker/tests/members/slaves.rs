@@ -1,6 +1,6 @@
 //! A slave of a broker of ours that gives its log by Apache's plain stream: the log, the tables, and what it refuses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use protocol::body::{
 };
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
-use protocol::request::{CreateTopic, GetTopicConfig, PullMessage, RegisterBrokerReply};
+use protocol::request::{CopyJournal, CreateTopic, GetTopicConfig, PullMessage, RegisterBrokerReply};
 use protocol::sys_flag::pull as bits;
 use replica::feed::{Allowed, FeedPort, PortOptions};
 use tempfile::TempDir;
@@ -80,7 +80,12 @@ pub(crate) async fn master_with(more: &'static [(&'static str, &'static str)]) -
 
 /// A slave of the master that gives its log there.
 pub(crate) async fn slave_on(log: &Log, dir: Arc<TempDir>) -> Running {
-    let address: &'static str = log.address.to_string().leak();
+    slave_at(log.address, dir).await
+}
+
+/// The same of a master that gives its log there.
+pub(crate) async fn slave_at(log: SocketAddr, dir: Arc<TempDir>) -> Running {
+    let address: &'static str = log.to_string().leak();
     let more =
         vec![("brokerRole", "SLAVE"), ("brokerId", "1"), ("slaveReadEnable", "true"), ("haMasterAddress", address)];
     start_on(Setup { more: more.leak(), ..Setup::default() }, dir).await
@@ -103,6 +108,10 @@ impl Places {
         let address = listener.local_addr().to_string();
         tokio::spawn(listener.run(std::future::pending()));
         address
+    }
+
+    pub(crate) fn tell_front(&self, front: &str, log: &Log) {
+        *self.master.lock() = Some((front.to_owned(), log.address.to_string()));
     }
 
     fn tell(&self, master: &Running, log: &Log) {
@@ -179,6 +188,14 @@ pub(crate) struct Front {
     pub(crate) refuses_commits: AtomicBool,
     /// How many it has not taken.
     pub(crate) refused: AtomicUsize,
+    /// Does not say that the master gives its journal, as a broker of Apache does not.
+    pub(crate) hides_journal: AtomicBool,
+    /// Codes of all requests.
+    pub(crate) codes: Mutex<BTreeSet<i32>>,
+    /// The positions from which the journal was asked for (30002).
+    pub(crate) journal_from: Mutex<Vec<String>>,
+    /// Cuts off the end of each piece of the journal.
+    pub(crate) cuts_journal: AtomicBool,
     /// Keeps answers with topics (21) while it is true.
     holds: watch::Sender<bool>,
     /// How many it has kept.
@@ -194,6 +211,10 @@ impl Front {
             asked: AtomicUsize::new(0),
             refuses_commits: AtomicBool::new(false),
             refused: AtomicUsize::new(0),
+            hides_journal: AtomicBool::new(false),
+            codes: Mutex::default(),
+            journal_from: Mutex::default(),
+            cuts_journal: AtomicBool::new(false),
             holds: watch::Sender::new(false),
             held: AtomicUsize::new(0),
         });
@@ -214,20 +235,34 @@ impl Service for Front {
     async fn serve(&self, _: &mut (), burst: &mut Burst<'_>, out: &mut Outgoing) {
         while let Some(asked) = burst.next() {
             let (code, sent) = (asked.header.code, Bytes::copy_from_slice(asked.body));
+            self.codes.lock().insert(code);
+            if code == request::COPY_JOURNAL {
+                let fields = CopyJournal::decode(&asked.header.fields).unwrap();
+                self.journal_from.lock().push(format!("{} {}", fields.life, fields.from));
+            }
             if code == request::UPDATE_CONSUMER_OFFSET && self.refuses_commits.load(Ordering::Relaxed) {
                 self.refused.fetch_add(1, Ordering::Relaxed);
                 out.reply(asked.reply_to(), ResponseCode::NoPermission, Some("not you"), &(), &[]);
                 continue;
             }
-            let mut answer = self.client.call(&self.master, code, &asked.header.fields, sent, DEADLINE).await.unwrap();
+            // The master is gone: so is its answer.
+            let answer = self.client.call(&self.master, code, &asked.header.fields, sent, DEADLINE).await;
+            let Ok(mut answer) = answer else { return };
             if code == request::GET_BROKER_RUNTIME_INFO {
                 self.asked.fetch_add(1, Ordering::Relaxed);
+                let mut told: KvTable = fastjson::from_slice(&answer.body).unwrap();
+                if self.hides_journal.load(Ordering::Relaxed) {
+                    told.table.remove("replicaJournal");
+                    answer.body = json(&told);
+                }
                 if self.is_empty.load(Ordering::Relaxed) {
-                    let mut told: KvTable = fastjson::from_slice(&answer.body).unwrap();
                     let ends = ["commitLogMinOffset", "commitLogMaxOffset"].map(|end| (end.to_owned(), "0".to_owned()));
                     told.table.extend(ends);
                     answer.body = json(&told);
                 }
+            }
+            if code == request::COPY_JOURNAL && self.cuts_journal.load(Ordering::Relaxed) && !answer.body.is_empty() {
+                answer.body.truncate(answer.body.len() - 1);
             }
             if code == request::GET_ALL_TOPIC_CONFIG && *self.holds.borrow() {
                 self.held.fetch_add(1, Ordering::Relaxed);
@@ -639,6 +674,7 @@ async fn an_answer_of_a_master_that_is_not_followed_any_more_is_not_taken() {
     let second = start_on(Setup::default(), first.image()).await;
     let second_log = Log::at((Ipv4Addr::LOCALHOST, 0).into(), &second).unwrap();
     let (front, main) = Front::of(&first);
+    front.hides_journal.store(true, Ordering::Relaxed);
     let names = Arc::new(Places::default());
     *names.master.lock() = Some((main, first_log.address.to_string()));
     let slave = slave_by(&names).await;

@@ -90,7 +90,7 @@ fn a_device_that_becomes_full_while_there_is_room_ahead_loses_nothing() {
     // What is written is in the file although it is full.
     let image = tempfile::tempdir().unwrap();
     let written = journal.written().get();
-    copy(dir.path(), image.path());
+    copy_files(dir.path(), image.path());
     assert!(open(image.path()).position() >= written);
     device.be_full(false);
     wait(&journal, last);
@@ -139,7 +139,7 @@ fn what_was_put_into_room_made_ahead_is_there_after_a_crash_and_a_torn_copy_of_i
         (b"a".to_vec(), b"together".to_vec()),
         (b"b".to_vec(), b"together".to_vec()),
     ]);
-    copy(dir.path(), image.path());
+    copy_files(dir.path(), image.path());
     let path = files::journal_path(image.path(), 0);
     let bytes = std::fs::read(&path).unwrap();
     assert!(bytes.ends_with(&[0; 4096]), "room ahead");

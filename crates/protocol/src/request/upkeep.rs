@@ -1,4 +1,4 @@
-//! Upkeep of a broker: 354, 355, 902, 903, 906, 908, 1008, 2004, 5001.
+//! Upkeep of a broker: 354, 355, 902, 903, 906, 908, 1008, 2004, 5001, and our own 30002.
 
 use super::field::headers;
 
@@ -51,6 +51,40 @@ headers! {
     /// 908: what a slave believes that its master has flushed.
     ResetMasterFlushOffset {
         master_flush_offset: i64 = "masterFlushOffset",
+    }
+
+    /// 30002, our own: a slave asks its master for a piece of the journal, which has what is not in the log. The answer's body are changes as
+    /// `journal::read_changes` reads them.
+    ///
+    /// `from`: the slave has all changes up to this position of the master's run `life`, as an answer told it; 0 and `0`: it begins anew. `piece`:
+    /// how many pieces it has had since, of a bundle or a snapshot that has more. It waits `waitMillis` ms for a change at most.
+    CopyJournal<'a> {
+        broker_name: &'a str = "brokerName",
+        broker_cluster_name: &'a str = "brokerClusterName",
+        broker_id: i64 = "brokerId",
+        life: &'a str = "life",
+        from: i64 = "from",
+        piece: i64 = "piece" or 0,
+        wait_millis: i32 = "waitMillis" or 0,
+        max_bytes: i32 = "maxBytes",
+    }
+
+    /// The answer to 30002: the piece `piece` behind `from`, which is the first behind 0 if the master's run `life` is another one than was asked for.
+    ///
+    /// The slave is at `position` when it has this piece; with `hasMore`, when it has all pieces of the same bundle or snapshot. A snapshot takes
+    /// the place of all that the slave had before `beginsSnapshot`; it may lack what was put together with a change that it has, so the tables are
+    /// those of the master from `wholeFrom` on. `journalEnd`, `logEnd`: where the master's journal and log ended then. All that the changes speak
+    /// of lies before that end of the log.
+    CopyJournalReply<'a> {
+        life: &'a str = "life",
+        from: i64 = "from",
+        piece: i64 = "piece",
+        position: i64 = "position",
+        has_more: bool = "hasMore" or false,
+        begins_snapshot: bool = "beginsSnapshot" or false,
+        whole_from: i64 = "wholeFrom" or 0,
+        journal_end: i64 = "journalEnd",
+        log_end: i64 = "logEnd",
     }
 
     /// 2004: how the kernel is to read the commit log: 0 ahead, 1 at random.

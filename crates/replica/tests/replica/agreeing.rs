@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use crate::support::*;
 
 fn extent(min: u64, max: u64) -> Arc<Mutex<Extent>> {
-    Arc::new(Mutex::new(Extent { min: LogOffset(min), max: LogOffset(max) }))
+    Arc::new(Mutex::new(Extent { min: LogOffset(min), max: LogOffset(max), has_journal: false }))
 }
 
 /// A master of Apache's that has nothing behind what a slave reports: it sends heartbeats that state the same, whatever that is.
@@ -112,7 +112,7 @@ async fn files_that_the_master_has_removed_are_missed_before_and_while_it_is_fol
     let slave = Slave::with(&copy, heartbeats().await, ask_told(&told, &copy), options);
     eventually("the first heartbeat", || slave.status.is_connected()).await;
     assert!(slave.status.agrees());
-    *told.lock().unwrap() = Extent { min: LogOffset(3 * SEGMENT), max: LogOffset(4 * SEGMENT) };
+    *told.lock().unwrap() = Extent { min: LogOffset(3 * SEGMENT), max: LogOffset(4 * SEGMENT), has_journal: false };
     until_failure(&slave, removed).await;
     assert_eq!(copy.end().0, end);
     slave.stop().await;

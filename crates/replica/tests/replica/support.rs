@@ -163,7 +163,7 @@ pub fn ask_told(extent: &Arc<Mutex<Extent>>, store: &Arc<Store>) -> AskMaster {
 }
 
 fn extent_of(store: &Store) -> Extent {
-    Extent { min: store.min_offset(), max: store.end() }
+    Extent { min: store.min_offset(), max: store.end(), has_journal: false }
 }
 
 /// What 33 of a broker of Apache's brings: as many bytes as the first four say, whatever they are.

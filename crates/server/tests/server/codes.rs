@@ -54,6 +54,7 @@ const NOT_OFFERED: Answer = Refused(
 /// Where the answer is not the one that follows from the program that serves the code.
 const EXCEPTIONS: &[(&[i32], Answer, Answer)] = &[
     (&[30_001], NOT_OFFERED, NotHere),
+    (&[30_002], WorksAs("our own: the journal for slaves of Gantry, in pieces"), NotHere),
     (&[200_070, 200_071], LITE_OFF, NotHere),
     (&[306], WorksAs("units that lead to nothing go with the file of the log that they led to"), NotHere),
     (

@@ -42,6 +42,18 @@ impl Rows {
         true
     }
 
+    /// Takes over a row of a master; none if it is not one of these, and false if it is not understood.
+    pub(crate) fn take_row(&self, store: &Store, key: &[u8], value: Option<&[u8]>) -> Option<bool> {
+        let (level, offset) = <&[u8; 12]>::try_from(key).ok()?.split_first_chunk::<4>()?;
+        let key = (u32::from_be_bytes(*level), u64::from_be_bytes(offset.try_into().ok()?));
+        match value.map(|value| value.try_into().map(u64::from_be_bytes)) {
+            Some(Ok(at)) => self.add(store, key, at),
+            Some(Err(_)) => return Some(false),
+            None => self.forget(store, key),
+        }
+        Some(true)
+    }
+
     /// Where they lie in the log.
     pub(crate) fn places(&self) -> HashSet<u64> {
         self.by_key.lock().values().copied().collect()

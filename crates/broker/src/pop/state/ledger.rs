@@ -263,6 +263,30 @@ impl Ledger {
         self.insert(id, lease);
     }
 
+    /// From the journal of a master: this number stands for another queue now, or for none.
+    pub(crate) fn take_name(&mut self, queue: PopQueue, name: Option<QueueName>) {
+        if let Some(before) = self.names.remove(&queue)
+            && self.numbers.get(&before) == Some(&queue)
+        {
+            self.numbers.remove(&before);
+        }
+        if let Some(name) = name {
+            self.restore_name(queue, name);
+        }
+    }
+
+    /// From the journal of a master: this is the lease now, or it is gone. False if it is of a queue that is not known.
+    pub(crate) fn take_lease(&mut self, id: LeaseId, lease: Option<Lease>) -> bool {
+        if let Some(before) = self.leases.get_mut(&id) {
+            let messages = std::mem::take(&mut before.left).count_ones() as usize;
+            self.closed(id, messages);
+        }
+        let Some(lease) = lease else { return true };
+        let is_known = self.names.contains_key(&id.queue);
+        self.restore(id, lease);
+        is_known
+    }
+
     /// Takes the turn to pop from a queue; false when somebody else has it.
     pub(crate) fn claim(&mut self, queue: PopQueue) -> bool {
         self.claimed.try_insert(queue, false).is_ok()

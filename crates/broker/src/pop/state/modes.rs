@@ -97,6 +97,25 @@ impl Modes {
         count
     }
 
+    /// Takes over a row of a master. False if it is not understood.
+    pub(crate) fn take_row(&self, key: &[u8], value: Option<&[u8]>) -> bool {
+        let Some(value) = value else {
+            self.forget(&|group: &str, topic: &str| row_key(topic, group).as_bytes() == key);
+            return true;
+        };
+        let Ok(mode) = serde_json::from_slice::<SetMessageRequestMode>(value) else { return false };
+        let is_known = self
+            .table
+            .lock()
+            .get(&(mode.topic.clone(), mode.consumer_group.clone()))
+            .is_some_and(|known| *known == mode);
+        let is_taken = is_known || self.has_room_for(&mode.topic, &mode.consumer_group);
+        if is_taken && !is_known {
+            self.set(mode);
+        }
+        is_taken
+    }
+
     /// Changes whenever the table does.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)

@@ -393,6 +393,20 @@ impl Orders {
         }
     }
 
+    /// Takes over a row of a master. False if it is not understood.
+    pub(crate) fn take_row(&self, key: &[u8], value: Option<&[u8]>) -> bool {
+        let (Some(key), Ok(batch)) = (parse_key(key), value.map(serde_json::from_slice::<Batch>).transpose()) else {
+            return false;
+        };
+        let mut batches = self.batches.lock();
+        self.put(&key, batch.as_ref());
+        match batch {
+            Some(batch) => _ = batches.insert(key, batch),
+            None => _ = batches.remove(&key),
+        }
+        true
+    }
+
     /// Changes whenever [`Orders::table`] does.
     pub(crate) fn stamp(&self) -> (i64, u64) {
         let batches = self.batches.lock();

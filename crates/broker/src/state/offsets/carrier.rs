@@ -4,7 +4,9 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 
-use super::{Bundle, Change, NONE, Offsets, Progress, index};
+use env::TimeMs;
+
+use super::{Bundle, Change, GroupTopicRef, NONE, Offsets, Progress, index};
 
 /// While it lives, nobody else carries changes to the journal.
 pub(crate) struct Carrier<'a> {
@@ -42,6 +44,28 @@ impl Carrier<'_> {
         entry.put_at.store(position, Ordering::Relaxed);
         self.offsets.commits.fetch_add(1, Ordering::Relaxed);
         position
+    }
+
+    /// Takes over a row of a master, which the caller puts: how far a group has come there, and when; none: it is gone. A commit that comes
+    /// here meanwhile is carried behind it.
+    pub(crate) fn take(&self, topic: &str, group: &str, queue_id: i32, row: Option<(i64, Option<TimeMs>)>) {
+        let Some(queue) = index(queue_id) else { return };
+        match row {
+            Some((offset, committed_at)) => {
+                let at = committed_at.unwrap_or_else(|| self.offsets.clock.now());
+                self.offsets.restore(topic, group, queue_id, offset, at);
+            }
+            None => {
+                let known = self.offsets.table.pin().get(&GroupTopicRef { group, topic }).cloned();
+                if let Some(entry) = known {
+                    let _ = entry.peek(queue, |slot| slot.committed.store(NONE, Ordering::Relaxed));
+                    if !entry.has_committed() {
+                        self.offsets.bury(&entry);
+                    }
+                }
+            }
+        }
+        self.offsets.commits.fetch_add(1, Ordering::Relaxed);
     }
 }
 

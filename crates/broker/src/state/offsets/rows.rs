@@ -46,7 +46,7 @@ pub(crate) fn value(offset: i64, committed_at: TimeMs) -> [u8; 16] {
 }
 
 /// The offset, and when it was committed.
-fn parse_value(value: &[u8]) -> Option<(i64, Option<TimeMs>)> {
+pub(crate) fn parse_value(value: &[u8]) -> Option<(i64, Option<TimeMs>)> {
     let (offset, rest) = value.split_first_chunk::<8>()?;
     let committed_at = match rest {
         [] => None,
@@ -56,7 +56,7 @@ fn parse_value(value: &[u8]) -> Option<(i64, Option<TimeMs>)> {
 }
 
 /// Topic, group and queue of a key.
-fn parse_key(key: &[u8]) -> Option<(&str, &str, i32)> {
+pub(crate) fn parse_key(key: &[u8]) -> Option<(&str, &str, i32)> {
     let (names, queue_id) = key.split_last_chunk::<4>()?;
     let names = std::str::from_utf8(names.strip_suffix(&[0])?).ok()?;
     let (topic, group) = split_key(names)?;

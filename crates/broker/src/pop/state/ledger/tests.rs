@@ -27,6 +27,33 @@ fn due(ledger: &mut Ledger, now: i64) -> Vec<LeaseId> {
 }
 
 #[test]
+fn rows_of_a_master_take_the_place_of_what_was_there_under_their_keys() {
+    let mut ledger = ledger();
+    let name = |topic: &str| QueueName { group: "g".into(), topic: topic.into(), queue_id: 0 };
+    lease(&mut ledger, id(5, 10), &[10, 11], 50);
+    // One of its messages is done with, and its time has changed.
+    let mut left = Lease::new(10, &[10, 11], 70, 3).unwrap();
+    left.left = 2;
+    assert!(ledger.take_lease(id(5, 10), Some(left.clone())));
+    assert_eq!((ledger.open_messages(QUEUE), ledger.oldest_open(QUEUE), ledger.len()), (1, Some(11), 1));
+    assert_eq!((due(&mut ledger, 60), ledger.next_due()), (vec![], Some(70)));
+    assert!(ledger.take_lease(id(5, 10), None));
+    assert!(ledger.take_lease(id(5, 10), None), "it is gone already");
+    assert_eq!((ledger.open_messages(QUEUE), ledger.next_due(), ledger.len()), (0, None, 0));
+
+    // Numbers are those of the master now.
+    ledger.take_name(QUEUE, Some(name("other")));
+    ledger.take_name(PopQueue(9), Some(name("t")));
+    let find = |ledger: &Ledger, topic| ledger.find(QueueRef { group: "g", topic, queue_id: 0 });
+    assert_eq!((find(&ledger, "other"), find(&ledger, "t")), (Some(QUEUE), Some(PopQueue(9))));
+    ledger.take_name(PopQueue(9), Some(name("other")));
+    ledger.take_name(QUEUE, None);
+    assert_eq!((find(&ledger, "other"), find(&ledger, "t")), (Some(PopQueue(9)), None));
+    assert!(!ledger.take_lease(id(5, 10), Some(left)), "of a queue that is not known");
+    assert_eq!(ledger.add(name("new")), PopQueue(10));
+}
+
+#[test]
 fn an_acknowledgement_counts_once_and_for_its_own_lease_only() {
     let mut ledger = ledger();
     lease(&mut ledger, id(10, 5), &[5, 6, 9], 100);

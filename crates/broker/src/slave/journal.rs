@@ -1,0 +1,126 @@
+//! The journal of the master, as a task: what is not in the log arrives as it does there, change by change.
+//!
+//! Only from a master of ours, which says in its answer to 28 that it can (`tables.rs` asks, and offers it here). `copy.rs` puts the pieces
+//! together, `rows.rs` takes them over. A piece is taken when the log here has come as far as the master's had when it was read: so nothing here
+//! speaks of a message that is not here, and a slave that becomes a master has lost no message that its tables take for delivered.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::LogOffset;
+use protocol::code::ResponseCode;
+
+use super::check::check_master;
+use super::copy::{Copy, CopyError, Step};
+use super::master::{Master, MasterError};
+use super::rows;
+use crate::blocking::beside;
+use crate::broker::Broker;
+use crate::tasks::Stop;
+
+/// Pause before a master that did not answer is asked again.
+const TRY_AGAIN: Duration = Duration::from_millis(200);
+/// How often it is looked whether the log has come further.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Why the journal is not followed any further.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    /// The master does not answer, or refuses.
+    #[error(transparent)]
+    Master(#[from] MasterError),
+    /// Its answers are no journal.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+    /// Another master is to be followed, or none.
+    #[error("the journal of this master is not to be followed any more")]
+    NotOffered,
+}
+
+/// Follows the journal of each master that is offered, until it is told to stop.
+pub(crate) async fn follow_journal(broker: Arc<Broker>, mut stop: Stop) {
+    while !stop.is_asked() {
+        let round = async {
+            let master = broker.master_journal.offered().await;
+            let Err(ended) = follow(&broker, &master).await;
+            (master, ended)
+        };
+        let (master, ended) = tokio::select! {
+            biased;
+            () = stop.asked() => return,
+            ended = round => ended,
+        };
+        match ended {
+            // It is gone, or not the master any more: those that look after that know.
+            Ended::NotOffered | Ended::Master(MasterError::Call(_) | MasterError::Another) => {
+                tracing::debug!(master = &*master, why = %ended, "the journal of the master is asked for again");
+            }
+            Ended::Master(_) | Ended::Copy(_) => {
+                tracing::warn!(master = &*master, why = %ended, "the journal of the master cannot be followed, asking for its tables");
+                broker.master_journal.fail(ended.to_string(), broker.clock.elapsed());
+            }
+        }
+        tokio::select! {
+            biased;
+            () = stop.asked() => return,
+            () = tokio::time::sleep(TRY_AGAIN) => {}
+        }
+    }
+}
+
+async fn follow(broker: &Arc<Broker>, address: &str) -> Result<Infallible, Ended> {
+    let master = Master { client: &broker.registry.client, address };
+    let identity = broker.identity();
+    let mut copy = Copy::new(broker.master_journal.place());
+    // Ends with an error: the master is gone, or another one.
+    loop {
+        if !broker.master_journal.is_offered(address) {
+            return Err(Ended::NotOffered);
+        }
+        let told = match master.journal(&identity, &copy.wanted()).await {
+            // The rest of a bundle that it does not have at hand any more: it comes whole.
+            Err(MasterError::Refused { code, .. })
+                if code == ResponseCode::QueryNotFound as i32 && copy.begin_bundle_again() =>
+            {
+                continue;
+            }
+            told => told?,
+        };
+        broker.master_journal.note_end(told.journal_end);
+        let log_end = told.log_end;
+        let step = copy.take(told)?;
+        if let Step::Nothing = step {
+            if copy.is_changed_in_place() {
+                broker.master_journal.follows();
+            }
+            continue;
+        }
+        until_log_has(broker, address, log_end).await?;
+        let _taking = broker.master_journal.taking.lock().await;
+        check_master(broker, address)?;
+        if !broker.master_journal.is_offered(address) {
+            return Err(Ended::NotOffered);
+        }
+        beside(broker, move |broker| rows::take(broker, step)).await.map_err(CopyError::from)?;
+        if broker.master_journal.place().is_some() {
+            broker.master_journal.follows();
+        }
+    }
+}
+
+/// Waits until the log here has come so far, while it comes from this master. With `SYNC_FLUSH` the device has it: a master forgets what it has
+/// delivered when that is flushed, and a loss of power must not take the delivery and leave the row.
+async fn until_log_has(broker: &Broker, address: &str, end: LogOffset) -> Result<(), Ended> {
+    let store = &broker.store;
+    let has_come = || if store.is_sync_flush() { store.flushed().get() >= end.0 } else { store.end() >= end };
+    // Ends when the log has come, or does not come any more.
+    while !has_come() {
+        check_master(broker, address)?;
+        if !broker.master_journal.is_offered(address) {
+            return Err(Ended::NotOffered);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
