@@ -23,6 +23,9 @@ use protocol::request::ViewMessage;
 const PATIENCE: Duration = Duration::from_secs(3);
 const MIN: &str = "commitLogMinOffset";
 const MAX: &str = "commitLogMaxOffset";
+/// The key in the answer to 28 by which a master of Gantry says the highest version of its stream (`wire/own.rs`) that it speaks at `haListenPort`. No other
+/// broker has it.
+pub const STREAM: &str = "replicaStream";
 
 /// Where a master's log begins and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +131,7 @@ pub type Asking<T> = Pin<Box<dyn Future<Output = Result<T, AskError>> + Send>>;
 pub struct AskMaster {
     extent: Arc<dyn Fn() -> Asking<Extent> + Send + Sync>,
     record: Arc<dyn Fn(LogOffset) -> Asking<Bytes> + Send + Sync>,
+    is_own: Arc<dyn Fn() -> Asking<bool> + Send + Sync>,
 }
 
 impl AskMaster {
@@ -136,11 +140,26 @@ impl AskMaster {
         extent: impl Fn() -> Asking<Extent> + Send + Sync + 'static,
         record: impl Fn(LogOffset) -> Asking<Bytes> + Send + Sync + 'static,
     ) -> AskMaster {
-        AskMaster { extent: Arc::new(extent), record: Arc::new(record) }
+        let is_own = Arc::new(|| -> Asking<bool> { Box::pin(async { Ok(false) }) });
+        AskMaster { extent: Arc::new(extent), record: Arc::new(record), is_own }
+    }
+
+    /// Asks in this way, too, whether the master speaks the stream of Gantry. Without it none does.
+    #[must_use]
+    pub fn with_streams(self, is_own: impl Fn() -> Asking<bool> + Send + Sync + 'static) -> AskMaster {
+        AskMaster { is_own: Arc::new(is_own), ..self }
     }
 
     pub(crate) fn extent(&self) -> Asking<Extent> {
         (self.extent)()
+    }
+
+    /// A master whose main port is not known is one of the plain stream.
+    pub(crate) async fn is_own(&self) -> Result<bool, AskError> {
+        match (self.is_own)().await {
+            Err(AskError::NoMaster) => Ok(false),
+            answered => answered,
+        }
     }
 
     pub(crate) fn record(&self, at: LogOffset) -> Asking<Bytes> {
@@ -158,6 +177,14 @@ impl fmt::Debug for AskMaster {
 pub async fn extent(client: &Client, master: &str) -> Result<Extent, AskError> {
     let answer = client.call(master, request::GET_BROKER_RUNTIME_INFO, &(), Bytes::new(), PATIENCE).await?;
     read_extent(&accepted(request::GET_BROKER_RUNTIME_INFO, answer)?.body)
+}
+
+/// Asks a broker at its main port whether it gives its log on the stream of Gantry as well.
+pub async fn is_own(client: &Client, master: &str) -> Result<bool, AskError> {
+    let answer = client.call(master, request::GET_BROKER_RUNTIME_INFO, &(), Bytes::new(), PATIENCE).await?;
+    let table = accepted(request::GET_BROKER_RUNTIME_INFO, answer)?.body;
+    let table: KvTable = fastjson::from_slice(&table).map_err(|_| AskError::Unclear { name: STREAM })?;
+    Ok(table.table.get(STREAM).and_then(|version| version.trim().parse::<u16>().ok()).is_some_and(|version| version > 0))
 }
 
 /// Asks a broker at its main port for the record that begins at a log offset, as it is stored.

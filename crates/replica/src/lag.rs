@@ -1,7 +1,8 @@
 //! How far slaves have come: figures for `haStatus` (907), and the place that enough of them have.
 //!
-//! [`Slaves`] has a row for each slave that has reported, written by its driver. A plain connection names nobody, so an address is one
-//! copy however many connections it has: two connections of one slave acknowledge nothing twice.
+//! [`Slaves`] has a row for each slave that has reported, written by its driver. On the stream of Gantry a slave says which broker it is, and a broker is
+//! one copy: that of its newest connection. A plain connection names nobody, so an address is one copy however many of these it has, and
+//! none beside a broker that has said who it is there: two connections of one slave acknowledge nothing twice.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -20,6 +21,8 @@ use crate::feed::{CLOSED, Closed, Refused};
 const LEFT_MAX: usize = 64;
 /// Addresses of which it is remembered that their slave was ahead.
 const AHEAD_MAX: usize = 64;
+/// For so long after it tried last: a slave that is turned away tries every few seconds.
+const AHEAD_FOR: Duration = Duration::from_secs(600);
 /// Each second gives one more line about connections.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 /// Lines about slaves that may come at once: as many as a set has slaves, as a rule.
@@ -93,17 +96,50 @@ impl Lag {
     }
 }
 
+/// Who a slave is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Where it connects from.
+    pub address: SocketAddr,
+    /// Its `brokerId`, on the stream of Gantry.
+    pub broker_id: Option<i64>,
+}
+
+/// On the plain stream, which does not say more.
+impl From<SocketAddr> for Peer {
+    fn from(address: SocketAddr) -> Peer {
+        Peer { address, broker_id: None }
+    }
+}
+
+/// What is one copy, whatever connections it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Copier {
+    Broker(i64),
+    Address(IpAddr),
+}
+
+impl Peer {
+    fn copier(&self) -> Copier {
+        self.broker_id.map_or(Copier::Address(self.address.ip()), Copier::Broker)
+    }
+}
+
 /// A slave, as its master sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Slave {
-    /// Where it connects from.
-    pub address: SocketAddr,
+    /// Who it is.
+    pub peer: Peer,
+    /// How many slaves began before it.
+    turn: u64,
     /// Where the transfer began.
     pub began: LogOffset,
     /// Where the next frame begins.
     pub next: LogOffset,
     /// It has what lies below.
     pub acknowledged: LogOffset,
+    /// It has it on its device. On the plain stream nothing is said of that; what it has counts.
+    pub flushed: LogOffset,
     /// Bytes of the log that go to it.
     pub rate: Rate,
     /// How long it has been behind.
@@ -117,6 +153,24 @@ impl Slave {
     }
 }
 
+/// A slave that left.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    /// None: it left before the start, and was remembered.
+    copier: Option<Copier>,
+    needs: LogOffset,
+    at: Duration,
+}
+
+/// A slave that was turned away.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    address: IpAddr,
+    refused: Refused,
+    /// When it tried last.
+    at: Duration,
+}
+
 /// What is called when slaves have changed.
 type OnChange = Box<dyn Fn(&Slaves) + Send + Sync>;
 
@@ -124,14 +178,16 @@ type OnChange = Box<dyn Fn(&Slaves) + Send + Sync>;
 pub struct Slaves {
     /// Guards the rows; taken for an acknowledgement, a frame and a look. Nothing is taken inside.
     rows: Mutex<HashMap<u64, Slave>>,
-    /// Where slaves that left were, and when they did, the newest last. Guards itself only.
-    left: Mutex<VecDeque<(LogOffset, Duration)>>,
+    /// Slaves that left, the newest last; a copier once. Guards itself only.
+    left: Mutex<VecDeque<Left>>,
     /// [`Slaves::given`]. Release before the bytes go out, Acquire where a report of them is judged.
     given: AtomicU64,
     /// [`Slaves::first`]. As `given`.
     first: AtomicU64,
-    /// Slaves that were turned away as ahead, the newest last; an address once. Guards itself only.
-    ahead: Mutex<VecDeque<(IpAddr, Refused)>>,
+    /// Slaves on the plain stream that were turned away as ahead, the newest last; an address once. Guards itself only.
+    ahead: Mutex<VecDeque<Ahead>>,
+    /// Relaxed: numbers have to differ, and to grow.
+    turns: AtomicU64,
     /// Bytes of the log that went out. Relaxed: it stands alone.
     sent: AtomicU64,
     /// By [`Closed::kind`]. Relaxed: they stand alone.
@@ -201,6 +257,7 @@ impl Slaves {
             given: AtomicU64::new(opened.0),
             first: AtomicU64::new(0),
             ahead: Mutex::default(),
+            turns: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             closed: std::array::from_fn(|_| AtomicU64::new(0)),
             lines: Mutex::new([Lines::new(1), Lines::new(SLAVE_LINES_MAX), Lines::new(SLAVE_LINES_MAX)]),
@@ -228,18 +285,36 @@ impl Slaves {
         }
     }
 
-    /// The connection of this number has brought its first report: a slave at `address` is sent the log from `at` on. The log ends at `end`.
-    pub fn begun(&self, number: u64, address: SocketAddr, now: Duration, at: LogOffset, end: LogOffset) {
-        let (acknowledged, rate, lag) = (LogOffset(0), Rate::default(), Lag::new(now, end));
-        self.enter(number, Slave { address, began: at, next: at, acknowledged, rate, lag });
+    /// The connection of this number has brought its first report: this slave is sent the log from `at` on. The log ends at `end`.
+    pub fn begun(&self, number: u64, peer: Peer, now: Duration, at: LogOffset, end: LogOffset) {
+        if peer.broker_id.is_some() {
+            // It is back, and its row says what it needs.
+            self.left.lock().retain(|left| left.copier != Some(peer.copier()));
+        }
+        let (nothing, rate, lag) = (LogOffset(0), Rate::default(), Lag::new(now, end));
+        let turn = self.turns.fetch_add(1, Ordering::Relaxed);
+        let (acknowledged, flushed) = (nothing, nothing);
+        self.enter(number, Slave { peer, turn, began: at, next: at, acknowledged, flushed, rate, lag });
     }
 
     /// The slave of this number has what lies below `to`, of a log that ends at `end`.
     pub fn acknowledge(&self, number: u64, now: Duration, to: LogOffset, end: LogOffset) {
+        let mut plain = None;
         self.update(number, |slave| {
             slave.acknowledged = to;
             slave.lag.came(now, to, end);
+            plain = slave.peer.broker_id.is_none().then_some(slave.peer.address.ip());
         });
+        if let Some(address) = plain {
+            // It has been given by now what it had from elsewhere.
+            self.ahead.lock().retain(|ahead| ahead.address != address || ahead.refused.report > to.0);
+        }
+        self.changed();
+    }
+
+    /// The slave of this number has on its device what lies below `to`.
+    pub fn flushed(&self, number: u64, to: LogOffset) {
+        self.update(number, |slave| slave.flushed = to);
         self.changed();
     }
 
@@ -268,12 +343,18 @@ impl Slaves {
     /// The slave is gone.
     pub fn leave(&self, number: u64, now: Duration) {
         let Some(slave) = self.rows.lock().remove(&number) else { return };
-        {
+        let copier = Some(slave.peer.copier());
+        // One that has connected again meanwhile has not left.
+        let is_here = |slaves: &HashMap<u64, Slave>| {
+            slave.peer.broker_id.is_some() && slaves.values().any(|other| Some(other.peer.copier()) == copier)
+        };
+        if !is_here(&self.rows.lock()) {
             let mut left = self.left.lock();
+            left.retain(|left| left.copier != copier);
             if left.len() >= LEFT_MAX {
                 left.pop_front();
             }
-            left.push_back((slave.needs(), now));
+            left.push_back(Left { copier, needs: slave.needs(), at: now });
         }
         self.changed();
     }
@@ -294,24 +375,27 @@ impl Slaves {
     }
 
     /// A slave of this address was turned away as ahead; it will try again.
-    pub(crate) fn note_ahead(&self, address: IpAddr, refused: Refused) {
+    pub(crate) fn note_ahead(&self, address: IpAddr, refused: Refused, now: Duration) {
         let mut ahead = self.ahead.lock();
-        match ahead.iter_mut().find(|(known, _)| *known == address) {
+        ahead.retain(|known| now.saturating_sub(known.at) < AHEAD_FOR);
+        match ahead.iter_mut().find(|known| known.address == address) {
             // What it could not have at first counts.
-            Some((_, known)) if known.report == refused.report => {}
-            Some((_, known)) => *known = refused,
+            Some(known) if known.refused.report == refused.report => known.at = now,
+            Some(known) => (known.refused, known.at) = (refused, now),
             None => {
                 if ahead.len() == AHEAD_MAX {
                     ahead.pop_front();
                 }
-                ahead.push_back((address, refused));
+                ahead.push_back(Ahead { address, refused, at: now });
             }
         }
     }
 
     /// What a slave of this address reported last while nobody could have it.
-    pub(crate) fn ahead_of(&self, address: IpAddr) -> Option<Refused> {
-        self.ahead.lock().iter().find(|(known, _)| *known == address).map(|(_, refused)| *refused)
+    pub(crate) fn ahead_of(&self, address: IpAddr, now: Duration) -> Option<Refused> {
+        let ahead = self.ahead.lock();
+        let known = ahead.iter().find(|known| known.address == address)?;
+        (now.saturating_sub(known.at) < AHEAD_FOR).then_some(known.refused)
     }
 
     /// Bytes of the log that went to slaves since the start.
@@ -323,15 +407,15 @@ impl Slaves {
     pub fn needs(&self, now: Duration, kept_for: Duration) -> Vec<LogOffset> {
         let mut needs: Vec<LogOffset> = self.rows.lock().values().map(Slave::needs).collect();
         let mut left = self.left.lock();
-        left.retain(|(_, at)| now.saturating_sub(*at) < kept_for);
-        needs.extend(left.iter().map(|(at, _)| *at));
+        left.retain(|left| now.saturating_sub(left.at) < kept_for);
+        needs.extend(left.iter().map(|left| left.needs));
         needs
     }
 
     /// Slaves of an earlier run, which have yet to come back, need the log from these places. As if they had left now.
     pub fn remember(&self, needs: &[LogOffset], now: Duration) {
         let mut left = self.left.lock();
-        left.extend(needs.iter().take(LEFT_MAX).map(|at| (*at, now)));
+        left.extend(needs.iter().take(LEFT_MAX).map(|needs| Left { copier: None, needs: *needs, at: now }));
     }
 
     /// Counts why a connection ended.
@@ -352,25 +436,44 @@ impl Slaves {
     /// The slaves, by address.
     pub fn list(&self) -> Vec<Slave> {
         let mut slaves: Vec<Slave> = self.rows.lock().values().copied().collect();
-        slaves.sort_unstable_by_key(|slave| slave.address);
+        slaves.sort_unstable_by_key(|slave| slave.peer.address);
         slaves
     }
 
-    /// The log offset below which at least `slaves` slaves have the log; an address counts once, with its highest acknowledgement. None if
-    /// there are fewer. For 0 slaves that is everything.
+    /// The log offset below which at least `slaves` slaves have the log. None if there are fewer. For 0 slaves that is everything.
     pub fn position(&self, slaves: usize) -> Option<LogOffset> {
         let Some(last) = slaves.checked_sub(1) else { return Some(LogOffset(u64::MAX)) };
         self.positions().get(last).copied()
     }
 
-    /// How far each slave has come, the furthest one first; an address is one slave, with its highest acknowledgement.
+    /// How far each copy has come, the furthest one first. See the module for what is one.
     pub fn positions(&self) -> Vec<LogOffset> {
-        let mut by_address: BTreeMap<IpAddr, LogOffset> = BTreeMap::new();
-        for slave in self.rows.lock().values() {
-            let highest = by_address.entry(slave.address.ip()).or_default();
-            *highest = slave.acknowledged.max(*highest);
+        self.positions_by(|slave| slave.acknowledged)
+    }
+
+    /// The same of what copies have on their devices.
+    pub fn positions_on_device(&self) -> Vec<LogOffset> {
+        self.positions_by(|slave| if slave.peer.broker_id.is_some() { slave.flushed } else { slave.acknowledged })
+    }
+
+    fn positions_by(&self, position: impl Fn(&Slave) -> LogOffset) -> Vec<LogOffset> {
+        // With the turn of the connection that counts; plain ones count together.
+        let mut copies: BTreeMap<Copier, (u64, LogOffset)> = BTreeMap::new();
+        let rows = self.rows.lock();
+        let named = |address: IpAddr| {
+            rows.values().any(|slave| slave.peer.broker_id.is_some() && slave.peer.address.ip() == address)
+        };
+        for slave in rows.values() {
+            let this = match slave.peer.copier() {
+                Copier::Broker(_) => (slave.turn, position(slave)),
+                Copier::Address(address) if named(address) => continue,
+                Copier::Address(_) => (0, position(slave)),
+            };
+            let counts = copies.entry(slave.peer.copier()).or_insert(this);
+            *counts = this.max(*counts);
         }
-        let mut positions: Vec<LogOffset> = by_address.into_values().collect();
+        drop(rows);
+        let mut positions: Vec<LogOffset> = copies.into_values().map(|(_, position)| position).collect();
         positions.sort_unstable_by(|one, other| other.cmp(one));
         positions
     }
@@ -383,7 +486,9 @@ impl Slaves {
             // It may be ahead of an end that was read before its acknowledgement.
             let diff = end.0.saturating_sub(slave.acknowledged.0);
             HaConnectionRuntimeInfo {
-                addr: slave.address.to_string(),
+                addr: slave.peer.address.to_string(),
+                broker_id: slave.peer.broker_id,
+                slave_flush_offset: slave.peer.broker_id.map(|_| signed(slave.flushed.0)),
                 diff: signed(diff),
                 in_sync: diff < gap_max,
                 slave_ack_offset: signed(slave.acknowledged.0),
@@ -412,10 +517,12 @@ mod tests {
 
     fn slave(address: &str, acknowledged: u64) -> Slave {
         Slave {
-            address: address.parse().unwrap(),
+            peer: address.parse::<SocketAddr>().unwrap().into(),
+            turn: 0,
             began: LogOffset(0),
             next: LogOffset(acknowledged),
             acknowledged: LogOffset(acknowledged),
+            flushed: LogOffset(0),
             rate: Rate::default(),
             lag: Lag::new(ms(0), LogOffset(0)),
         }

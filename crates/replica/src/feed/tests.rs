@@ -45,7 +45,7 @@ fn nothing_is_sent_before_the_first_report_and_its_place_is_where_the_transfer_b
     assert_eq!(feed.step(seconds(5), log, Event::Heard(&report[..3])).unwrap(), Effects::default());
     let effects = feed.step(seconds(5), log, Event::Heard(&report[3..])).unwrap();
     let begun = Some(LogOffset(245));
-    assert_eq!(effects, Effects { begun, acknowledged: begun, send: frame(245) });
+    assert_eq!(effects, Effects { begun, acknowledged: begun, send: frame(245), ..Effects::default() });
     // As recorded: frames at 245, 33,013, 65,781.
     for at in [33_013, 65_781] {
         assert_eq!(feed.step(seconds(5), log, Event::Read(BODY_BYTES)).unwrap().send, None);

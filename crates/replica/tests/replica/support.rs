@@ -250,6 +250,7 @@ impl Slave {
             options,
             batch_topics,
             asking,
+            member: None,
             status: Arc::clone(&status),
         };
         let (masters, shown) = watch::channel(Some(Arc::from(master.to_string())));
