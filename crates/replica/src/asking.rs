@@ -184,7 +184,11 @@ pub async fn is_own(client: &Client, master: &str) -> Result<bool, AskError> {
     let answer = client.call(master, request::GET_BROKER_RUNTIME_INFO, &(), Bytes::new(), PATIENCE).await?;
     let table = accepted(request::GET_BROKER_RUNTIME_INFO, answer)?.body;
     let table: KvTable = fastjson::from_slice(&table).map_err(|_| AskError::Unclear { name: STREAM })?;
-    Ok(table.table.get(STREAM).and_then(|version| version.trim().parse::<u16>().ok()).is_some_and(|version| version > 0))
+    Ok(table
+        .table
+        .get(STREAM)
+        .and_then(|version| version.trim().parse::<u16>().ok())
+        .is_some_and(|version| version > 0))
 }
 
 /// Asks a broker at its main port for the record that begins at a log offset, as it is stored.

@@ -10,6 +10,8 @@ use protocol::request::{
     ExchangeHaInfo, ExchangeHaInfoReply, FieldError, NotifyBrokerRoleChanged, NotifyMinBrokerIdChange,
     ResetMasterFlushOffset,
 };
+use replica::asking;
+use replica::wire::own;
 
 use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
@@ -45,6 +47,7 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
         let behind = slaves.iter().map(|slave| end.0.saturating_sub(slave.acknowledged.0)).max();
         let mut figures = vec![("brokerRole", "MASTER".to_owned()), ("slavesConnected", slaves.len().to_string())];
         figures.extend(behind.map(|bytes| ("slavesBehindBytesMax", bytes.to_string())));
+        figures.extend(broker.log_port.as_ref().map(|_| (asking::STREAM, own::VERSION.to_string())));
         return figures;
     }
     let following = &broker.following;
@@ -54,6 +57,9 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
     let behind = following.behind_bytes(broker.store.end());
     figures.extend(behind.map(|bytes| ("masterBehindBytes", bytes.to_string())));
     figures.push(("offsetsForMaster", broker.owed.len().to_string()));
+    // Which one it was is nothing to be told when it does not come.
+    let stream = if following.status.is_own() { "gantry" } else { "plain" };
+    figures.extend(following.is_connected().then(|| ("masterStream", stream.to_owned())));
     // Why an earlier connection ended is nothing to be looked after once the log comes.
     let failure = following.status.failure().filter(|_| !following.is_connected());
     figures.extend(failure.map(|why| ("masterFailure", why)));

@@ -10,6 +10,7 @@ mod lite_pops;
 mod lite_races;
 mod long_requests;
 mod masters;
+mod own_stream;
 mod relaying;
 mod replicas;
 mod replying;

@@ -6,18 +6,9 @@ use std::sync::Arc;
 use protocol::LogOffset;
 
 use super::{Closed, LogRange};
-use crate::wire::own::{self, Greeting, Hello, Identity, Leaves, Note};
+use crate::wire::own::{self, Greeting, Hello, Identity, Leaves, Member, Note};
 use crate::wire::plain;
-use crate::wire::secret::{Nonce, Role, Secret};
-
-/// A broker of a set, as it shows itself on the stream between brokers of Gantry.
-#[derive(Clone, Debug)]
-pub struct Member {
-    /// Which broker it is.
-    pub who: Identity,
-    /// What the other side has to prove; none: nothing, and addresses are looked at.
-    pub secret: Option<Secret>,
-}
+use crate::wire::secret::{Nonce, Role};
 
 /// Something that a slave has said.
 pub(super) enum Heard {
@@ -48,9 +39,7 @@ impl Hearing {
         }
         match self {
             Hearing::Nothing(_) => Ok(None),
-            Hearing::Plain(reports) => {
-                Ok(reports.next(bytes)?.map(|written| Heard::Has { written, flushed: None }))
-            }
+            Hearing::Plain(reports) => Ok(reports.next(bytes)?.map(|written| Heard::Has { written, flushed: None })),
             Hearing::Own(own) => own.next(bytes, log),
         }
     }
@@ -184,7 +173,9 @@ fn check(
 
 fn left(why: Leaves) -> Closed {
     match why {
-        Leaves::OtherSecret => Closed::Unproven("it finds the proof of this master wrong: replicaSecret is another one there"),
+        Leaves::OtherSecret => {
+            Closed::Unproven("it finds the proof of this master wrong: replicaSecret is another one there")
+        }
         Leaves::NoProof => Closed::Unproven("it has a replicaSecret, and this master has none: set it here as there"),
         Leaves::Other => Closed::Ended,
     }

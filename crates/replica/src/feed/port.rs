@@ -24,8 +24,9 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
 use super::driver::{Driver, Told};
-use super::{Closed, Feed, FeedOptions, Member, Refused};
+use super::{Closed, Feed, FeedOptions, Refused};
 use crate::lag::{Line, Peer, Slaves};
+use crate::wire::own::Member;
 use crate::wire::secret::nonce;
 
 /// Connections that the kernel completes before we accept them.
@@ -320,14 +321,7 @@ impl Shared {
         let _ = timeout(self.options.last_frames, acknowledged.wait_for(has_all)).await;
     }
 
-    fn told(
-        &self,
-        peer: SocketAddr,
-        number: u64,
-        places: &[ConnectionSlot; 2],
-        replaced: &Arc<Notify>,
-        told: Told,
-    ) {
+    fn told(&self, peer: SocketAddr, number: u64, places: &[ConnectionSlot; 2], replaced: &Arc<Notify>, told: Told) {
         let now = self.clock.elapsed();
         let end = LogOffset(self.store.written().get());
         match told {

@@ -28,8 +28,7 @@ use super::greeting::{Greeter, NotGreeted};
 use super::status::FollowStatus;
 use super::{Block, Event, Follow, FollowOptions};
 use crate::asking::{AskError, AskMaster, Extent};
-use crate::feed::Member;
-use crate::wire::own::{self, Greeting};
+use crate::wire::own::{self, Greeting, Member};
 use crate::wire::secret::nonce;
 
 /// Bytes that are read from the socket at a time.

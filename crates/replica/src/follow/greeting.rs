@@ -1,7 +1,6 @@
 //! How a slave of Gantry greets its master, without socket and clock: it says who it is, checks what the master proves, and proves the same.
 
-use crate::feed::Member;
-use crate::wire::own::{self, Answer, Answered, Answers, Greeting, Hello, Leaves, Note};
+use crate::wire::own::{self, Answer, Answered, Answers, Greeting, Hello, Leaves, Member, Note};
 use crate::wire::secret::{Role, Secret};
 
 /// Why a master is not followed.
