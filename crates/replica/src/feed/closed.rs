@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::LogRange;
 use crate::wire::own::{self, Identity};
 use crate::wire::plain::Misread;
 
@@ -65,7 +64,7 @@ pub enum Closed {
     Ahead {
         /// As reported.
         report: u64,
-        /// As [`LogRange::given`] was when a slave of this address reported this first.
+        /// As [`LogRange::given`](super::LogRange::given) was when a slave of this address reported this first.
         given: u64,
     },
     /// What the slave needs next is gone.

@@ -101,7 +101,7 @@ fn false_reports_end_the_connection_and_acknowledge_nothing() {
         matches!(first(2 * FILE + 1), Closed::Ahead { report, given } if (report, given) == (2 * FILE + 1, 2 * FILE))
     );
     assert!(matches!(first(1 << 50), Closed::Ahead { .. }));
-    assert!(matches!(first(u64::MAX), Closed::Misread(Misread::Report(-1))));
+    assert!(matches!(first(u64::MAX), Closed::Misread(plain::Misread::Report(-1))));
     assert!(matches!(first(FILE - 1), Closed::Behind { min: FILE, .. }));
     let http = feed().step(seconds(0), log(0, FILE), Event::Heard(b"GET / HTTP/1.1\r\n")).unwrap_err();
     assert!(matches!(http, Closed::Ahead { .. }), "{http}");

@@ -78,7 +78,7 @@ async fn the_newest_connection_of_a_broker_counts_and_the_one_before_is_told() {
     slow.report(end.0).await;
     fast.is_closed().await;
     eventually("the last that reported", || master.slaves.positions() == [end]).await;
-    assert_eq!(master.closed("replaced"), 3);
+    eventually("they are counted", || master.closed("replaced") == 3).await;
     master.stop().await;
 }
 
