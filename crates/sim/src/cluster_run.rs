@@ -385,6 +385,7 @@ impl<'a> Run<'a> {
                 Err(closed) => {
                     report.tell(|| format!("the master lets the {name} go: {closed}"));
                     feed.end(&nodes[number].slaves, nodes[number].side.world.clock.elapsed());
+                    feed.take_leave(&closed, links, *now);
                     links.close(feed.link, links::End::Master, *now);
                 }
             }

@@ -7,7 +7,7 @@
 use std::future::{Future, pending};
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{oneshot, watch};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::{Closed, Event, Feed, FeedOptions, Header, LogRange, Outgoing};
 use crate::lag::Slaves;
@@ -116,6 +116,16 @@ enum Happened {
     Due,
 }
 
+/// How a connection ended.
+pub(super) struct Ended {
+    /// Why.
+    pub closed: Closed,
+    /// It had to, as the port has said.
+    pub is_told: bool,
+    /// What the slave can still be told.
+    pub words: Option<Vec<u8>>,
+}
+
 /// Serves one slave.
 pub(super) struct Driver<'a> {
     pub store: &'a Arc<Store>,
@@ -131,35 +141,27 @@ impl Driver<'_> {
     /// Goes on until the connection ends, or has to, and says why.
     pub(super) async fn run(
         &self,
-        mut socket: TcpStream,
+        socket: &mut TcpStream,
         feed: &mut Feed,
         options: watch::Receiver<FeedOptions>,
-        has_to_end: impl Future<Output = Closed> + Send,
+        mut has_to_end: Pin<&mut (impl Future<Output = Closed> + Send)>,
         told: &mut (dyn FnMut(Told) + Send),
-    ) -> Closed {
-        let mut has_to_end = pin!(has_to_end);
+    ) -> Ended {
         let (reader, writer) = socket.split();
         let (heard, frame, stretch, cold, max) = ([0; HEARD_BYTES], None, None, None, 0);
         let mut hands = Hands { reader, writer, heard, frame, stretch, cold, max, options };
         let (closed, is_told) = loop {
             let happened = tokio::select! {
                 happened = self.wait(&mut hands, feed) => happened,
-                closed = &mut has_to_end => break (closed, true),
+                closed = has_to_end.as_mut() => break (closed, true),
             };
             if let Err(closed) = happened.and_then(|happened| self.take(&mut hands, feed, happened, told)) {
                 break (closed, false);
             }
         };
-        // A part of a frame is out: words would be taken for the rest of it.
+        // Where a part of a frame is out, words would be taken for the rest of it.
         let words = feed.farewell(&closed).filter(|_| hands.frame.as_ref().is_none_or(|frame| frame.written == 0));
-        if let Some(words) = words {
-            tokio::select! {
-                () = take_leave(&mut hands, &words) => {}
-                () = sleep(FAREWELL) => {}
-                _ = &mut has_to_end, if !is_told => {}
-            }
-        }
-        closed
+        Ended { closed, is_told, words }
     }
 
     fn range(&self) -> LogRange {
@@ -304,12 +306,17 @@ async fn write(writer: &mut WriteHalf<'_>, frame: Option<&Frame>, stretch: Optio
     writer.write_vectored(&[IoSlice::new(head), IoSlice::new(body)]).await
 }
 
-/// Says the last words, and waits until the slave has closed the connection: what it sends and nobody reads would have the kernel take them back.
-async fn take_leave(hands: &mut Hands<'_>, words: &[u8]) {
-    let Hands { reader, writer, heard, .. } = hands;
-    if writer.write_all(words).await.is_ok() && writer.shutdown().await.is_ok() {
-        while reader.read(heard).await.is_ok_and(|bytes| bytes > 0) {}
-    }
+/// Says the last words, and waits until the slave has closed the connection, for a second at most: what it sends and nobody reads would have the kernel
+/// take them back.
+pub(super) async fn take_leave(socket: &mut TcpStream, words: &[u8]) {
+    let said = async {
+        if socket.write_all(words).await.is_ok() && socket.shutdown().await.is_ok() {
+            let mut heard = [0; HEARD_BYTES];
+            while socket.read(&mut heard).await.is_ok_and(|bytes| bytes > 0) {}
+        }
+    };
+    // Too late is as good as never.
+    let _ = timeout(FAREWELL, said).await;
 }
 
 /// Waits for a read that a thread does, for ever if there is none.

@@ -8,6 +8,7 @@ use std::fmt;
 use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
-use super::driver::{Driver, Told};
+use super::driver::{Driver, Ended, Told, take_leave};
 use super::{Closed, Feed, FeedOptions, Refused};
 use crate::lag::{Line, Peer, Slaves};
 use crate::wire::own::Member;
@@ -243,7 +244,7 @@ impl Shared {
         stop: watch::Receiver<bool>,
         revoked: impl Future<Output = ()> + Send,
     ) {
-        let Came { tcp, peer, newcomer, given } = came;
+        let Came { mut tcp, peer, newcomer, given } = came;
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let warm_from = self.store.written().get();
         let mut options = self.options.feed.clone();
@@ -260,7 +261,7 @@ impl Shared {
             self.told(peer, number, places, &replaced, told);
         };
         let driver = Driver { store: &self.store, clock: &self.clock, slaves: &self.slaves, given, warm_from };
-        let has_to_end = async {
+        let mut has_to_end = pin!(async {
             tokio::select! {
                 () = self.had_all(stop, has) => Closed::Stopping,
                 () = revoked => Closed::NotAllowed,
@@ -268,14 +269,14 @@ impl Shared {
                 () = poll_fn(|cx| newcomer.poll_told(cx)) => Closed::MadeWay,
                 () = replaced.notified() => Closed::Replaced,
             }
-        };
-        let closed = match self.ready(&tcp, feed) {
+        });
+        let Ended { closed, is_told, words } = match self.ready(&tcp, feed) {
             Ok(mut feed) => {
-                let closed = driver.run(tcp, &mut feed, options, has_to_end, &mut told).await;
+                let ended = driver.run(&mut tcp, &mut feed, options, has_to_end.as_mut(), &mut told).await;
                 is_own = feed.is_own();
-                closed
+                ended
             }
-            Err(error) => Closed::Socket(error),
+            Err(error) => Ended { closed: Closed::Socket(error), is_told: false, words: None },
         };
         if let Closed::Ahead { report, given } = closed
             && !is_own
@@ -293,6 +294,13 @@ impl Shared {
             warn!(%peer, at, end, "a slave does not have all of the log when the master stops");
         }
         self.tell_end(peer, acknowledged.is_some(), &closed);
+        // It counts for nothing any more.
+        if let Some(words) = words {
+            tokio::select! {
+                () = take_leave(&mut tcp, &words) => {}
+                _ = has_to_end, if !is_told => {}
+            }
+        }
     }
 
     /// Lets the connection begin.

@@ -66,6 +66,13 @@ impl Feeding {
         slaves.leave(self.number, elapsed);
     }
 
+    /// The slave is told why, if its stream has words, before the connection is closed.
+    pub fn take_leave(&self, why: &Closed, links: &mut Links, now: u64) {
+        if let Some(words) = self.feed.farewell(why).filter(|_| self.sent == 0) {
+            links.send(self.link, End::Master, &words, now);
+        }
+    }
+
     /// Goes on. Says what the slave has acknowledged, or why the connection ends.
     pub fn step(&mut self, master: &Node, around: &mut Around<'_>) -> Result<Option<LogOffset>, Closed> {
         let Some(store) = &master.side.store else { return Err(Closed::Stopping) };

@@ -11,7 +11,7 @@ use net::CallError;
 use protocol::LogOffset;
 use replica::asking::{Apart, AskError, Extent};
 use replica::follow::deciding::{self, Failure, Missing, OwnLog, Put};
-use replica::follow::greeting::Greeter;
+use replica::follow::greeting::{Greeter, NotGreeted};
 use replica::follow::{BackOff, Block, Broken, Event, Follow, FollowEnd, FollowOptions};
 use replica::wire::own::{self, Greeting, Member};
 use store::{CopyError, LogCopy, Misfit, Store};
@@ -231,12 +231,12 @@ impl Following {
             Err(failure) => self.missing.weigh(failure, elapsed),
         };
         around.report.tell(|| format!("the {} does not follow: {failure}", side.name));
-        let is_wrong = matches!(
-            failure,
-            Failure::Broken(Broken::Elsewhere { .. } | Broken::Misread(_) | Broken::MisreadOwn(_))
-                | Failure::NotGreeted(_)
-                | Failure::Bug
-        );
+        let has_misled = matches!(&failure, Failure::NotGreeted(why) if !matches!(why, NotGreeted::Refused(_)));
+        let is_wrong = has_misled
+            || matches!(
+                failure,
+                Failure::Broken(Broken::Elsewhere { .. } | Broken::Misread(_) | Broken::MisreadOwn(_)) | Failure::Bug
+            );
         if is_wrong {
             around.report.find(Verdict::Differs, format!("the {}: {failure}", side.name));
         }
@@ -539,9 +539,10 @@ fn check_report(has: LogOffset, side: &Side, store: &Store, report: &mut Report)
 /// Whether a failure stays until somebody does something about it.
 pub(super) fn is_for_operators(failure: &Failure) -> bool {
     match failure {
-        Failure::Apart(_) | Failure::Damaged { .. } | Failure::NotGreeted(_) => true,
+        Failure::Apart(_) | Failure::Damaged { .. } => true,
         Failure::Copy(CopyError::NotEmpty { .. }) => true,
         Failure::Broken(_)
+        | Failure::NotGreeted(_)
         | Failure::Copy(_)
         | Failure::NotAFile { .. }
         | Failure::Ask(_)
@@ -559,6 +560,9 @@ pub(super) fn is_for_operators(failure: &Failure) -> bool {
 
 /// Whether a failure says that files of the two logs have different sizes.
 pub(super) fn is_of_file_size(failure: &Failure) -> bool {
+    if let Failure::NotGreeted(NotGreeted::Refused(why)) = failure {
+        return why.contains("mappedFileSizeCommitLog");
+    }
     matches!(
         failure,
         Failure::NotAFile { .. }
