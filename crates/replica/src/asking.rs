@@ -183,7 +183,7 @@ pub async fn extent(client: &Client, master: &str) -> Result<Extent, AskError> {
 pub async fn is_own(client: &Client, master: &str) -> Result<bool, AskError> {
     let answer = client.call(master, request::GET_BROKER_RUNTIME_INFO, &(), Bytes::new(), PATIENCE).await?;
     let table = accepted(request::GET_BROKER_RUNTIME_INFO, answer)?.body;
-    let table: KvTable = fastjson::from_slice(&table).map_err(|_| AskError::Unclear { name: STREAM })?;
+    let table: KvTable = fastjson::from_slice(&table).map_err(|_| AskError::Unclear { name: MIN })?;
     Ok(table
         .table
         .get(STREAM)
