@@ -154,12 +154,8 @@ impl AskMaster {
         (self.extent)()
     }
 
-    /// A master whose main port is not known is one of the plain stream.
-    pub(crate) async fn is_own(&self) -> Result<bool, AskError> {
-        match (self.is_own)().await {
-            Err(AskError::NoMaster) => Ok(false),
-            answered => answered,
-        }
+    pub(crate) fn is_own(&self) -> Asking<bool> {
+        (self.is_own)()
     }
 
     pub(crate) fn record(&self, at: LogOffset) -> Asking<Bytes> {

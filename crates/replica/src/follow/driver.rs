@@ -301,13 +301,14 @@ impl Follower {
     /// As whom the master is greeted; none: it speaks the plain stream.
     async fn greets_as(&self) -> Result<Option<Arc<Member>>, Failure> {
         let Some(member) = &self.member else { return Ok(None) };
-        if self.asking.is_own().await? {
-            return Ok(Some(Arc::clone(member)));
+        match self.asking.is_own().await {
+            Ok(true) => Ok(Some(Arc::clone(member))),
+            Ok(false) if member.secret.is_some() => Err(NotGreeted::Plain.into()),
+            // Its main port is not known.
+            Err(AskError::NoMaster) if member.secret.is_none() => Ok(None),
+            Ok(false) => Ok(None),
+            Err(error) => Err(error.into()),
         }
-        if member.secret.is_some() {
-            return Err(NotGreeted::Plain.into());
-        }
-        Ok(None)
     }
 
     /// Says who this is, and has the master say the same. Returns what has come behind that.
