@@ -188,18 +188,15 @@ fn slaves(broker: &Broker, page: &mut Exposition) {
         *bytes_max = bytes.max(*bytes_max);
         *time_max = slave.lag.behind(now, slave.acknowledged, end).max(*time_max);
     }
-    let lags: Vec<([(&str, String); 2], (u64, Duration))> = lags
-        .into_iter()
-        .map(|((slave, broker_id), lag)| {
-            let broker_id = broker_id.map_or_else(String::new, |id| id.to_string());
-            ([("slave", slave.to_string()), ("broker_id", broker_id)], lag)
-        })
-        .collect();
     page.metric("gantry_replica_slave_lag_bytes", MetricKind::Gauge, "Bytes of the log that a slave does not have");
-    lags.iter().for_each(|(labels, (bytes, _))| page.value(&labelled(labels), bytes));
+    for (who, (bytes, _)) in &lags {
+        page.value(&labelled(&labels_of(who)), *bytes);
+    }
     let seconds = "For how long the log has had bytes that a slave does not have";
     page.metric("gantry_replica_slave_lag_seconds", MetricKind::Gauge, seconds);
-    lags.iter().for_each(|(labels, (_, time))| page.value(&labelled(labels), time.as_secs_f64()));
+    for (who, (_, time)) in &lags {
+        page.value(&labelled(&labels_of(who)), time.as_secs_f64());
+    }
     if let Some(at) = retention_floor::slaves_need_from(broker) {
         let needed = "Bytes of the log that are kept because a slave has yet to get them";
         page.metric("gantry_log_needed_by_slaves_bytes", MetricKind::Gauge, needed);
@@ -210,6 +207,12 @@ fn slaves(broker: &Broker, page: &mut Exposition) {
     let closed = "Connections to the port for slaves that ended, by reason";
     page.metric("gantry_replica_closed_connections_total", MetricKind::Counter, closed);
     broker.slaves.closed().for_each(|(reason, count)| page.value(&[("reason", reason)], count));
+}
+
+/// A slave by its address and, if it says so, its id.
+fn labels_of((slave, broker_id): &(IpAddr, Option<i64>)) -> [(&'static str, String); 2] {
+    let broker_id = broker_id.map_or_else(String::new, |id| id.to_string());
+    [("slave", slave.to_string()), ("broker_id", broker_id)]
 }
 
 fn labelled<'a>(labels: &'a [(&'static str, String); 2]) -> [(&'static str, &'a str); 2] {

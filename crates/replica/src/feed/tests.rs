@@ -1,5 +1,7 @@
 //! Steps of a feed, with times and offsets that were recorded from Apache 5.5.0 where it is named.
 
+use proptest::prelude::*;
+
 use super::*;
 
 const FILE: u64 = 1 << 20;
@@ -331,4 +333,22 @@ fn each_reason_has_a_name_of_its_own() {
     assert_eq!(names.len(), CLOSED.len());
     assert_eq!((CLOSED[Closed::Plain.kind()], CLOSED[Closed::Replaced.kind()]), ("plain", "replaced"));
     assert_eq!(CLOSED[Closed::Unproven("x").kind()], "unproven");
+}
+
+proptest! {
+    /// Nothing was sent, so nothing above what slaves can have from before is acknowledged.
+    #[test]
+    fn whatever_a_stranger_says_acknowledges_nothing_that_it_cannot_have(
+        said in prop::collection::vec(any::<u8>(), 0..300),
+        (greets, size) in (any::<bool>(), 1_usize..50),
+    ) {
+        let log = LogRange { given: 900, ..log(0, 5000) };
+        let mut feed = feed().greeting(member(0), [2; 32]);
+        let stream = if greets { [hello(1), said].concat() } else { said };
+        for part in stream.chunks(size) {
+            let Ok(effects) = feed.step(seconds(0), log, Event::Heard(part)) else { break };
+            prop_assert!(effects.acknowledged.is_none_or(|at| at.0 <= 900), "{effects:?}");
+            prop_assert!(effects.flushed.is_none_or(|at| at.0 <= 900), "{effects:?}");
+        }
+    }
 }
