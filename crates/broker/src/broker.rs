@@ -13,6 +13,8 @@ use protocol::LogOffset;
 use protocol::delay::DelayLevels;
 use replica::feed::FeedOptions;
 use replica::lag::Slaves;
+use replica::wire::own::{self, Member};
+use replica::wire::secret::Secret;
 use store::Store;
 use tokio::sync::watch;
 
@@ -161,6 +163,14 @@ impl Broker {
     /// closed, let begin there ([`store::LogCopy::begin_at`]) and opened again.
     pub async fn begins_at(&self) -> LogOffset {
         self.following.begins_at().await
+    }
+
+    /// As whom it shows itself to the brokers of its set, between which the log goes.
+    pub(crate) fn member(&self) -> Member {
+        let Identity { cluster_name, broker_name, broker_id } = self.identity();
+        let who = own::Identity { cluster: cluster_name, set: broker_name, broker_id };
+        let secret = self.settings.load().replica_secret.as_ref().map(|secret| Secret::new(&secret.0));
+        Member { who, secret }
     }
 
     /// The identity that is registered at name servers.

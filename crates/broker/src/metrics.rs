@@ -159,7 +159,11 @@ fn copies(standing: &Standing, copies: &Copies, page: &mut Exposition) {
     let needed = "Slaves that the acknowledgement of a send waits for, where its topic and itself say nothing";
     page.metric("gantry_replica_needed", MetricKind::Gauge, needed);
     page.value(&[], judged.needed(Stage::CopiedBySetting));
-    page.metric("gantry_replica_addresses", MetricKind::Gauge, "Slaves that copy the log, by address");
+    page.metric(
+        "gantry_replica_addresses",
+        MetricKind::Gauge,
+        "Copies of the log at slaves: those of Gantry by broker id, others by address",
+    );
     page.value(&[], judged.connected());
     let in_sync = "Slaves that are less than haMaxGapNotInSync bytes behind";
     page.metric("gantry_replica_in_sync", MetricKind::Gauge, in_sync);
@@ -176,7 +180,7 @@ fn copies(standing: &Standing, copies: &Copies, page: &mut Exposition) {
     }
 }
 
-/// The slaves of a master. Several at one address are one value, that of the one that is furthest behind.
+/// The slaves of a master. Several connections of one, and several plain ones at one address, are one value, that of the one that is furthest behind.
 fn slaves(broker: &Broker, page: &mut Exposition) {
     if broker.standing.is_slave() {
         return;
@@ -184,18 +188,23 @@ fn slaves(broker: &Broker, page: &mut Exposition) {
     let (now, end, slaves) = (broker.clock.elapsed(), broker.store.end(), broker.slaves.list());
     page.metric("gantry_replica_slaves", MetricKind::Gauge, "Slaves that are connected");
     page.value(&[], slaves.len());
-    let mut lags: BTreeMap<IpAddr, (u64, Duration)> = BTreeMap::new();
+    let mut lags: BTreeMap<(IpAddr, Option<i64>), (u64, Duration)> = BTreeMap::new();
     for slave in &slaves {
         let bytes = end.0.saturating_sub(slave.acknowledged.0);
-        let (bytes_max, time_max) = lags.entry(slave.address.ip().to_canonical()).or_default();
+        let this = (slave.peer.address.ip().to_canonical(), slave.peer.broker_id);
+        let (bytes_max, time_max) = lags.entry(this).or_default();
         *bytes_max = bytes.max(*bytes_max);
         *time_max = slave.lag.behind(now, slave.acknowledged, end).max(*time_max);
     }
     page.metric("gantry_replica_slave_lag_bytes", MetricKind::Gauge, "Bytes of the log that a slave does not have");
-    lags.iter().for_each(|(slave, (bytes, _))| page.value(&[("slave", &slave.to_string())], bytes));
+    for (who, (bytes, _)) in &lags {
+        page.value(&labelled(&labels_of(who)), *bytes);
+    }
     let seconds = "For how long the log has had bytes that a slave does not have";
     page.metric("gantry_replica_slave_lag_seconds", MetricKind::Gauge, seconds);
-    lags.iter().for_each(|(slave, (_, time))| page.value(&[("slave", &slave.to_string())], time.as_secs_f64()));
+    for (who, (_, time)) in &lags {
+        page.value(&labelled(&labels_of(who)), time.as_secs_f64());
+    }
     if let Some(at) = retention_floor::slaves_need_from(broker) {
         let needed = "Bytes of the log that are kept because a slave has yet to get them";
         page.metric("gantry_log_needed_by_slaves_bytes", MetricKind::Gauge, needed);
@@ -206,6 +215,16 @@ fn slaves(broker: &Broker, page: &mut Exposition) {
     let closed = "Connections to the port for slaves that ended, by reason";
     page.metric("gantry_replica_closed_connections_total", MetricKind::Counter, closed);
     broker.slaves.closed().for_each(|(reason, count)| page.value(&[("reason", reason)], count));
+}
+
+/// A slave by its address and, if it says so, its id.
+fn labels_of((slave, broker_id): &(IpAddr, Option<i64>)) -> [(&'static str, String); 2] {
+    let broker_id = broker_id.map_or_else(String::new, |id| id.to_string());
+    [("slave", slave.to_string()), ("broker_id", broker_id)]
+}
+
+fn labelled<'a>(labels: &'a [(&'static str, String); 2]) -> [(&'static str, &'a str); 2] {
+    labels.each_ref().map(|(name, value)| (*name, value.as_str()))
 }
 
 fn storage(store: &Store, clock: &Clock, page: &mut Exposition) {

@@ -606,7 +606,10 @@ fn is_role_of_slave(role: &str) -> bool {
 
 /// Is its value not to be shown?
 pub(crate) fn is_secret(name: &str) -> bool {
-    name.contains("Password") || name.contains("Credentials") || name == "initAuthenticationUser"
+    name.contains("Password")
+        || name.contains("Credentials")
+        || name == "initAuthenticationUser"
+        || name == "replicaSecret"
 }
 
 /// The key called `name`, in its present spelling.
@@ -626,6 +629,7 @@ fn check_value(key: &Key, value: &str, origin: &Origin) -> Result<(), ConfigErro
         State::Used => match key.kind.objection(value).or_else(|| values::objection(key.name, value)) {
             None => Ok(()),
             Some(objection) => {
+                let value = if is_secret(key.name) { "******" } else { value };
                 Err(ConfigError::Invalid { key: name, value: value.to_owned(), origin: origin.clone(), objection })
             }
         },

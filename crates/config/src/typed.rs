@@ -2,6 +2,7 @@
 //!
 //! A line reads: field, type, key. Every key that the table calls used is read here, and no other (a test holds the two together).
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -75,6 +76,22 @@ impl Typed for Option<PathBuf> {
 impl Typed for Option<String> {
     fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
         Ok(Some(settings.text(name)).filter(|text| !text.is_empty()))
+    }
+}
+
+/// A text that is not shown, whoever prints the settings.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Hidden(pub String);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("******")
+    }
+}
+
+impl Typed for Option<Hidden> {
+    fn read(settings: &Settings, name: &str) -> Result<Self, ConfigError> {
+        Ok(Some(settings.text(name)).filter(|text| !text.is_empty()).map(Hidden))
     }
 }
 
@@ -275,6 +292,8 @@ settings! {
         ha_max_gap_not_in_sync: u64 = "haMaxGapNotInSync";
         /// Addresses that may have the log, besides those of this set.
         replica_allow: Networks = "replicaAllow";
+        /// What the brokers of a set prove to each other before the log goes from one to the other.
+        replica_secret: Option<Hidden> = "replicaSecret";
         /// Percent of the log's file system that is kept for slaves which are behind.
         replica_retention_max: u64 = "replicaRetentionMax";
         /// Does a slave answer pulls, and does a master send readers to slaves?

@@ -10,7 +10,7 @@ use crate::networks::Networks;
 type Objection = fn(&str) -> Option<String>;
 
 /// The keys that look closer at their values than their kind does.
-const CLOSER: [(&str, Objection); 10] = [
+const CLOSER: [(&str, Objection); 11] = [
     ("brokerIP1", host),
     ("brokerIP2", host),
     ("metricsPromExporterHost", host),
@@ -18,6 +18,7 @@ const CLOSER: [(&str, Objection); 10] = [
     ("haMasterAddress", log_of_master),
     ("namesrvAddr", name_servers),
     ("replicaAllow", networks),
+    ("replicaSecret", secret),
     ("messageDelayLevel", delay_levels),
     ("mappedFileSizeCommitLog", file_of_log),
     ("mappedFileSizeTimerLog", file_of_timer_log),
@@ -27,6 +28,8 @@ const CLOSER: [(&str, Objection); 10] = [
 const LOG_FILE_BYTES_MIN: i64 = 4096;
 /// A unit and the end of a file.
 const TIMER_FILE_BYTES_MIN: i64 = 52 + 16;
+/// Of a secret.
+const SECRET_BYTES_MIN: usize = 16;
 /// Of a name in DNS, and of a part of it.
 const HOST_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
@@ -53,6 +56,12 @@ fn address(value: &str) -> Option<String> {
 
 fn networks(value: &str) -> Option<String> {
     Networks::parse(value).err()
+}
+
+/// Whoever connects gets a proof with which a short secret can be found by trying.
+fn secret(value: &str) -> Option<String> {
+    let bytes = value.len();
+    (bytes < SECRET_BYTES_MIN).then(|| format!("too short: it has {bytes} bytes, and {SECRET_BYTES_MIN} are the least"))
 }
 
 fn is_host(value: &str) -> bool {

@@ -241,6 +241,20 @@ fn a_master_says_where_slaves_get_its_log_and_who_may_have_it() {
 }
 
 #[test]
+fn a_secret_of_a_set_is_long_enough_and_shown_nowhere() {
+    let secret = "known to this set only";
+    let settings = load(&format!("replicaSecret={secret}\n"));
+    let read = settings.broker().unwrap().replica_secret.unwrap();
+    assert_eq!(read.0, secret);
+    for shown in [settings.print(false), settings.print(true), format!("{read:?}"), settings.shown("replicaSecret")] {
+        assert!(!shown.contains(secret) && shown.contains("******"), "{shown}");
+    }
+    assert!(load("replicaSecret=\n").broker().unwrap().replica_secret.is_none());
+    let said = refusal("replicaSecret=guess-me\n");
+    assert!(said.contains("too short: it has 8 bytes, and 16 are the least") && !said.contains("guess-me"), "{said}");
+}
+
+#[test]
 fn the_file_of_a_broker_with_rocksdb_is_taken_as_it_is() {
     // What such a broker left is refused by the store, which knows whether there is any.
     let settings = load("storeType=defaultRocksDB\nconfigManagerVersion=v2\n");

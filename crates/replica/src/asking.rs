@@ -25,6 +25,9 @@ const MIN: &str = "commitLogMinOffset";
 const MAX: &str = "commitLogMaxOffset";
 /// A key of our own in the answer to 28, which says that a master gives its journal.
 pub const HAS_JOURNAL: &str = "replicaJournal";
+/// The key in the answer to 28 by which a master of Gantry says the highest version of its stream (`wire/own.rs`) that it speaks at `haListenPort`. No other
+/// broker has it.
+pub const STREAM: &str = "replicaStream";
 
 /// Where a master's log begins and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +125,56 @@ pub enum AskError {
     /// The address of the master's main port is not known yet.
     #[error("the address of the master is not known")]
     NoMaster,
+    /// That broker is a slave.
+    #[error("the broker at {address} is no master (any more, or yet)")]
+    IsNoMaster {
+        /// Its main port.
+        address: String,
+    },
+    /// The master has been deposed, or this broker has been a master that the set has forgotten.
+    #[error(
+        "the broker at {address} is master of epoch {theirs}, and this broker has followed epoch {ours}, which is later: it is not followed. If it is to be \
+         the master, `gantry admin switchMaster --old-master-is-down` gives it a later epoch; otherwise it follows the master of epoch {ours}"
+    )]
+    EarlierEpoch {
+        /// Its main port.
+        address: String,
+        /// Its epoch.
+        theirs: u64,
+        /// The highest that is known here.
+        ours: u64,
+    },
+    /// What is here and not there is cut off by the next start.
+    #[error(
+        "the log here goes beyond {at}, where that of the master of epoch {epoch} goes on with other messages: it is cut there"
+    )]
+    Cuts {
+        /// Where the log here will end.
+        at: LogOffset,
+        /// The master's.
+        epoch: u64,
+    },
+    /// It cannot be cut off.
+    #[error(
+        "the log here goes beyond {at}, where that of the master of epoch {epoch} goes on with other messages, and cannot be cut: {why}; move the store of this \
+         broker away to copy the log anew"
+    )]
+    CannotCut {
+        /// Where it should end.
+        at: LogOffset,
+        /// The master's.
+        epoch: u64,
+        /// What the store says.
+        why: String,
+    },
+    /// Its epochs cannot be taken over.
+    #[error("the epochs of the master at {address} are not taken over: {why}")]
+    Epochs {
+        /// Its main port.
+        address: String,
+        /// Why.
+        why: String,
+    },
 }
 
 /// A question on its way.
@@ -132,6 +185,7 @@ pub type Asking<T> = Pin<Box<dyn Future<Output = Result<T, AskError>> + Send>>;
 pub struct AskMaster {
     extent: Arc<dyn Fn() -> Asking<Extent> + Send + Sync>,
     record: Arc<dyn Fn(LogOffset) -> Asking<Bytes> + Send + Sync>,
+    is_own: Arc<dyn Fn() -> Asking<bool> + Send + Sync>,
 }
 
 impl AskMaster {
@@ -140,11 +194,22 @@ impl AskMaster {
         extent: impl Fn() -> Asking<Extent> + Send + Sync + 'static,
         record: impl Fn(LogOffset) -> Asking<Bytes> + Send + Sync + 'static,
     ) -> AskMaster {
-        AskMaster { extent: Arc::new(extent), record: Arc::new(record) }
+        let is_own = Arc::new(|| -> Asking<bool> { Box::pin(async { Ok(false) }) });
+        AskMaster { extent: Arc::new(extent), record: Arc::new(record), is_own }
+    }
+
+    /// Asks in this way, too, whether the master speaks the stream of Gantry. Without it none does.
+    #[must_use]
+    pub fn with_streams(self, is_own: impl Fn() -> Asking<bool> + Send + Sync + 'static) -> AskMaster {
+        AskMaster { is_own: Arc::new(is_own), ..self }
     }
 
     pub(crate) fn extent(&self) -> Asking<Extent> {
         (self.extent)()
+    }
+
+    pub(crate) fn is_own(&self) -> Asking<bool> {
+        (self.is_own)()
     }
 
     pub(crate) fn record(&self, at: LogOffset) -> Asking<Bytes> {
@@ -160,8 +225,27 @@ impl fmt::Debug for AskMaster {
 
 /// Asks a broker at its main port where its log lies.
 pub async fn extent(client: &Client, master: &str) -> Result<Extent, AskError> {
+    Ok(about(client, master).await?.0)
+}
+
+/// The same, and whether it is a broker of ours, which answers more requests than Apache's.
+pub async fn about(client: &Client, master: &str) -> Result<(Extent, bool), AskError> {
     let answer = client.call(master, request::GET_BROKER_RUNTIME_INFO, &(), Bytes::new(), PATIENCE).await?;
-    read_extent(&accepted(request::GET_BROKER_RUNTIME_INFO, answer)?.body)
+    let body = accepted(request::GET_BROKER_RUNTIME_INFO, answer)?.body;
+    let is_ours = fastjson::from_slice::<KvTable>(&body).is_ok_and(|told| told.table.contains_key("gantryVersion"));
+    Ok((read_extent(&body)?, is_ours))
+}
+
+/// Asks a broker at its main port whether it gives its log on the stream of Gantry as well.
+pub async fn is_own(client: &Client, master: &str) -> Result<bool, AskError> {
+    let answer = client.call(master, request::GET_BROKER_RUNTIME_INFO, &(), Bytes::new(), PATIENCE).await?;
+    let table = accepted(request::GET_BROKER_RUNTIME_INFO, answer)?.body;
+    let table: KvTable = fastjson::from_slice(&table).map_err(|_| AskError::Unclear { name: MIN })?;
+    Ok(table
+        .table
+        .get(STREAM)
+        .and_then(|version| version.trim().parse::<u16>().ok())
+        .is_some_and(|version| version > 0))
 }
 
 /// Asks a broker at its main port for the record that begins at a log offset, as it is stored.

@@ -1,4 +1,7 @@
-//! The master's side of one slave on the plain stream, without socket or clock: [`Feed::step`] takes what happened and says what to do.
+//! The master's side of one slave, without socket or clock: [`Feed::step`] takes what happened and says what to do.
+//!
+//! A slave speaks Apache's plain stream, or that of Gantry (`feed/hearing.rs`), on which it says first who it is. From its first report on the two differ
+//! only in their bytes, and in that the second also tells what is on the slave's device.
 //!
 //! A slave is sent nothing before its first report, which says where the transfer begins. From then on each report acknowledges what lies
 //! below it. Anybody can connect and send 8 bytes, so a report counts only if the slave can have the bytes: the first one must lie below what
@@ -7,17 +10,27 @@
 //!
 //! `feed/driver.rs` has the socket and reads the log, `feed/port.rs` lets slaves in.
 
+mod closed;
 mod driver;
+mod hearing;
 mod port;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::LogOffset;
 use tokio::sync::watch;
 
-use crate::wire::plain::{BODY_BYTES, Misread, Reports};
+use crate::wire::own::{self, Identity, Member};
+use crate::wire::plain::{self, BODY_BYTES};
+use crate::wire::secret::Nonce;
+use hearing::{Greeter, Heard, Hearing};
 
+pub use closed::{CLOSED, Closed};
 pub use port::{Allowed, FeedPort, PortOptions};
+
+/// A hello and what follows up to the first report may take so long.
+const GREETING_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How a slave is fed.
 #[derive(Clone, Debug)]
@@ -87,8 +100,10 @@ pub enum Event<'a> {
 }
 
 /// What to send next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outgoing {
+    /// The answer to the slave's hello, as it is; [`Event::Sent`] follows.
+    Answer(Vec<u8>),
     /// A heartbeat; [`Event::Sent`] follows.
     Heartbeat {
         /// Where the next frame will begin.
@@ -104,118 +119,16 @@ pub enum Outgoing {
 }
 
 /// What follows from an event.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effects {
     /// The first report has come, and the transfer begins here.
     pub begun: Option<LogOffset>,
     /// The slave has what lies below; only told when it was less before, or with the first report.
     pub acknowledged: Option<LogOffset>,
+    /// The slave has what lies below on its device; told as `acknowledged`, and never on the plain stream.
+    pub flushed: Option<LogOffset>,
     /// Send this.
     pub send: Option<Outgoing>,
-}
-
-/// Why a slave's connection ends.
-#[derive(Debug, thiserror::Error)]
-pub enum Closed {
-    /// It is no slave of ours.
-    #[error("the address is no member's: list it with replicaAllow, or let it register as a broker of this set")]
-    NotAllowed,
-    /// Bytes that are no report.
-    #[error(transparent)]
-    Misread(#[from] Misread),
-    /// The slave's log is longer than what was given of ours.
-    #[error(
-        "the slave reports {report}, and of this master's log no slave can have more than {given}: it has what this master does not have; cut its log, or move its store away"
-    )]
-    Ahead {
-        /// As reported.
-        report: u64,
-        /// As [`LogRange::given`] was when a slave of this address reported this first.
-        given: u64,
-    },
-    /// What the slave needs next is gone.
-    #[error("the slave reports {report} and the log begins at {min}: it has to copy the log anew, move its store away")]
-    Behind {
-        /// As reported.
-        report: u64,
-        /// Where our log begins.
-        min: u64,
-    },
-    /// An acknowledgement of what was never sent.
-    #[error("{report} was acknowledged and {sent} was sent: the report is false")]
-    Unsent {
-        /// As reported.
-        report: u64,
-        /// The end of what was sent.
-        sent: u64,
-    },
-    /// An acknowledgement that takes back an earlier one.
-    #[error("{report} was acknowledged after {before}: the report is false, or the slave's log was cut")]
-    Back {
-        /// As reported.
-        report: u64,
-        /// The least that can be reported now.
-        before: u64,
-    },
-    /// No report for too long.
-    #[error("no report for {} ms (haHousekeepingInterval)", .0.as_millis())]
-    Silent(Duration),
-    /// There are as many connections as there may be.
-    #[error("there are too many connections")]
-    Full,
-    /// The connection made way for others before its first report.
-    #[error("it made way for other connections before its first report")]
-    MadeWay,
-    /// The slave has closed the connection.
-    #[error("the slave has closed the connection")]
-    Ended,
-    /// The socket.
-    #[error("the connection has failed: {0}")]
-    Socket(std::io::Error),
-    /// The log cannot be read.
-    #[error("the log cannot be read for the slave: {0}")]
-    Log(#[from] store::StoreError),
-    /// The master stops.
-    #[error("the master stops")]
-    Stopping,
-}
-
-/// The names of [`Closed`], as they are counted.
-pub const CLOSED: [&str; 13] = [
-    "notAllowed",
-    "misread",
-    "ahead",
-    "behind",
-    "unsent",
-    "back",
-    "silent",
-    "madeWay",
-    "ended",
-    "socket",
-    "log",
-    "stopping",
-    "full",
-];
-
-impl Closed {
-    /// Its place in [`CLOSED`].
-    pub fn kind(&self) -> usize {
-        match self {
-            Closed::NotAllowed => 0,
-            Closed::Misread(_) => 1,
-            Closed::Ahead { .. } => 2,
-            Closed::Behind { .. } => 3,
-            Closed::Unsent { .. } => 4,
-            Closed::Back { .. } => 5,
-            Closed::Silent(_) => 6,
-            Closed::MadeWay => 7,
-            Closed::Ended => 8,
-            Closed::Socket(_) => 9,
-            Closed::Log(_) => 10,
-            Closed::Stopping => 11,
-            Closed::Full => 12,
-        }
-    }
 }
 
 /// Bytes that may be sent now, where there is a limit for a second.
@@ -258,16 +171,42 @@ enum Stage {
     Sending,
 }
 
+/// The header of a frame, as long as the slave's stream has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    bytes: [u8; own::HEADER_BYTES],
+    len: usize,
+}
+
+impl Header {
+    fn put(&mut self, bytes: &[u8]) {
+        self.len = bytes.len();
+        self.bytes[..self.len].copy_from_slice(bytes);
+    }
+}
+
+impl AsRef<[u8]> for Header {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
 /// The state of one slave. See the module.
 #[derive(Debug)]
 pub struct Feed {
     options: FeedOptions,
-    reports: Reports,
+    hearing: Hearing,
+    /// A hello that has begun has to be over by then.
+    greets_until: Option<Duration>,
+    /// The answer to it, which has yet to go out.
+    answer: Option<Vec<u8>>,
     /// Where the transfer began; none before the first report.
     began: Option<u64>,
     /// The next frame begins here: what lies between `began` and this was sent, or is going out.
     next: u64,
     acknowledged: u64,
+    /// What is on the slave's device, if it tells.
+    flushed: u64,
     stage: Stage,
     heard_at: Duration,
     sent_at: Duration,
@@ -291,10 +230,13 @@ impl Feed {
         Feed {
             allowance: options.allowance(now),
             options,
-            reports: Reports::default(),
+            hearing: Hearing::Nothing(None),
+            greets_until: None,
+            answer: None,
             began: None,
             next: 0,
             acknowledged: 0,
+            flushed: 0,
             stage: Stage::Idle,
             heard_at: now,
             sent_at: now,
@@ -302,7 +244,14 @@ impl Feed {
         }
     }
 
-    /// A slave of this address was turned away before, as it was ahead.
+    /// The slave may speak the stream of Gantry as well, to this member of the set. `nonce` is used for this connection only.
+    #[must_use]
+    pub fn greeting(self, member: Arc<Member>, nonce: Nonce) -> Feed {
+        Feed { hearing: Hearing::Nothing(Some(Greeter { member, nonce })), ..self }
+    }
+
+    /// A slave of this address was turned away before, as it was ahead. That matters if it speaks the plain stream: one of Gantry has compared the
+    /// logs before it comes.
     #[must_use]
     pub fn after(self, refused: Option<Refused>) -> Feed {
         Feed { refused, ..self }
@@ -321,9 +270,36 @@ impl Feed {
         LogOffset(self.next)
     }
 
+    /// Which broker the slave is, if it speaks the stream of Gantry and has proved what it has to.
+    pub fn who(&self) -> Option<&Identity> {
+        self.hearing.who()
+    }
+
+    /// Whether the slave speaks the stream of Gantry.
+    pub fn is_own(&self) -> bool {
+        self.hearing.is_own()
+    }
+
+    /// The header of a frame with so many bytes of the log, or of a heartbeat. `asks_for_device`: what is on the slave's device counts.
+    pub fn header(&self, at: LogOffset, body_bytes: u32, asks_for_device: bool) -> Header {
+        let mut header = Header { bytes: [0; own::HEADER_BYTES], len: 0 };
+        if self.hearing.is_own() {
+            header.put(&own::header(at, body_bytes, asks_for_device));
+        } else {
+            header.put(&plain::header(at, body_bytes));
+        }
+        header
+    }
+
+    /// What the slave is sent as the last, between two frames; none if it would not understand it, or knows.
+    pub fn farewell(&self, why: &Closed) -> Option<Vec<u8>> {
+        (self.hearing.is_own() && why.is_news()).then(|| own::end(&why.to_string()))
+    }
+
     /// When [`Event::Due`] has to come at the latest.
     pub fn due(&self) -> Duration {
         let silence = self.heard_at + self.options.silence;
+        let silence = self.greets_until.map_or(silence, |until| silence.min(until));
         if self.began.is_none() || self.stage != Stage::Idle {
             return silence;
         }
@@ -349,9 +325,21 @@ impl Feed {
         let mut effects = Effects::default();
         match event {
             Event::Heard(mut bytes) => {
-                while let Some(report) = self.reports.next(&mut bytes)? {
+                while let Some(heard) = self.hearing.next(&mut bytes, log)? {
                     self.heard_at = now;
-                    self.reported(log, report.0, &mut effects)?;
+                    match heard {
+                        Heard::Greeted(answer) => self.answer = Some(answer),
+                        Heard::Has { written, flushed } => {
+                            self.reported(log, written.0, &mut effects)?;
+                            flushed
+                                .map_or(Ok(()), |flushed| self.reported_flushed(flushed.0, written.0, &mut effects))?;
+                        }
+                    }
+                }
+                if self.hearing.is_own() && self.began.is_none() {
+                    self.greets_until.get_or_insert(now + GREETING_PATIENCE);
+                } else {
+                    self.greets_until = None;
                 }
             }
             Event::Read(bytes) => {
@@ -366,6 +354,9 @@ impl Feed {
                 self.sent_at = now;
             }
             Event::Due => {}
+        }
+        if self.greets_until.is_some_and(|until| now >= until) {
+            return Err(Closed::HalfHello(GREETING_PATIENCE));
         }
         let silent = now.saturating_sub(self.heard_at);
         if silent > self.options.silence {
@@ -384,7 +375,9 @@ impl Feed {
                 return Err(Closed::Ahead { report, given });
             }
             // Others have got as much since. This one has not.
-            if let Some(Refused { report, given }) = self.refused.filter(|refused| refused.report == report) {
+            let is_plain = !self.hearing.is_own();
+            let refused = self.refused.filter(|refused| is_plain && refused.report == report);
+            if let Some(Refused { report, given }) = refused {
                 return Err(Closed::Ahead { report, given });
             }
             let begin = match report {
@@ -415,7 +408,30 @@ impl Feed {
         Ok(())
     }
 
+    /// What is on the slave's device, of what it has reported.
+    fn reported_flushed(&mut self, report: u64, written: u64, effects: &mut Effects) -> Result<(), Closed> {
+        if report > written {
+            return Err(Closed::Unsent { report, sent: written });
+        }
+        if report < self.flushed {
+            return Err(Closed::Back { report, before: self.flushed });
+        }
+        // As in the log, what the master alone had before the slave came does not count.
+        let report = report.min(self.acknowledged);
+        if report > self.flushed || effects.begun.is_some() {
+            self.flushed = report;
+            effects.flushed = Some(LogOffset(report));
+        }
+        Ok(())
+    }
+
     fn look(&mut self, now: Duration, log: LogRange) -> Result<Option<Outgoing>, Closed> {
+        if self.stage == Stage::Idle
+            && let Some(answer) = self.answer.take()
+        {
+            self.stage = Stage::Sending;
+            return Ok(Some(Outgoing::Answer(answer)));
+        }
         if self.began.is_none() || self.stage != Stage::Idle {
             return Ok(None);
         }

@@ -1,4 +1,7 @@
-//! The slave's side of the plain stream, without socket and clock: [`Follow::step`] takes what happened and says when to report.
+//! The slave's side of a connection, without socket and clock: [`Follow::step`] takes what happened and says when to report.
+//!
+//! A master of Gantry that says so at its main port gives its log on the stream of Gantry, any other one on Apache's plain one. They differ in how a
+//! connection begins (`follow/greeting.rs`) and in their bytes; and a report also says what is on the device, at once if the master asks for that.
 //!
 //! The slave reports as soon as it is connected and knows that the logs agree (`asking.rs`), which tells the master where to begin; Apache's
 //! waits up to 5 s. From then on each byte has to come at its place. Bodies gather in a block, which the driver takes to the log; what the log has then is reported, in one report
@@ -10,6 +13,7 @@
 mod back_off;
 pub mod deciding;
 mod driver;
+pub mod greeting;
 mod status;
 
 use std::time::Duration;
@@ -17,7 +21,8 @@ use std::time::Duration;
 use protocol::LogOffset;
 
 use crate::asking::{Apart, Extent};
-use crate::wire::plain::{Frames, Misread, Piece};
+use crate::wire::own::{self, Note};
+use crate::wire::plain::{self, Misread};
 
 pub use back_off::BackOff;
 pub use driver::{BatchTopics, FollowEnd, Follower};
@@ -57,6 +62,8 @@ pub enum Event<'a> {
     Heard(&'a [u8]),
     /// The log has what lies below this, as surely as the flush mode asks for.
     Has(LogOffset),
+    /// The device has what lies below this.
+    Flushed(LogOffset),
     /// Time has passed.
     Due,
 }
@@ -76,6 +83,12 @@ pub enum Broken {
     /// Bytes that are no frame.
     #[error(transparent)]
     Misread(#[from] Misread),
+    /// The same on the stream of Gantry.
+    #[error(transparent)]
+    MisreadOwn(#[from] own::Misread),
+    /// The master ends the connection.
+    #[error("the master ends the connection: {0}")]
+    Ended(String),
     /// A frame of another place.
     #[error(
         "the master goes on at log offset {at}, the log here ends at {expected}: the logs differ; cut this log, or move its store away to copy \
@@ -122,12 +135,37 @@ pub enum Broken {
     Silent(Duration),
 }
 
+/// Reads frames of either stream.
+#[derive(Debug)]
+enum Frames {
+    Plain(plain::Frames),
+    Own(own::Frames),
+}
+
+impl Frames {
+    /// As [`own::Frames::next`].
+    fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Option<own::Piece<'a>>, Broken> {
+        let frames = match self {
+            Frames::Plain(frames) => frames,
+            Frames::Own(frames) => return Ok(frames.next(bytes)?),
+        };
+        Ok(frames.next(bytes)?.map(|piece| match piece {
+            plain::Piece::Header { at, body_bytes } => own::Piece::Header { at, body_bytes, asks_for_device: false },
+            plain::Piece::Body(body) => own::Piece::Body(body),
+        }))
+    }
+}
+
 /// The state of one connection. See the module.
 #[derive(Debug)]
 pub struct Follow {
     options: FollowOptions,
     segment_bytes: u64,
     frames: Frames,
+    /// What was reported to be on the device.
+    flushed: u64,
+    /// The master counts what is on the device.
+    asks_for_device: bool,
     /// The next byte belongs here.
     next: u64,
     block: Block,
@@ -161,7 +199,9 @@ impl Follow {
         Follow {
             options,
             segment_bytes: segment_bytes.max(1),
-            frames: Frames::default(),
+            frames: Frames::Plain(plain::Frames::default()),
+            flushed: 0,
+            asks_for_device: false,
             next: has.0,
             block: Block { at: has.0, bytes: Vec::new() },
             is_empty: has.0 == 0,
@@ -174,6 +214,26 @@ impl Follow {
             is_mute: false,
             is_live: has_answered,
         }
+    }
+
+    /// The same on the stream of Gantry, behind the greetings.
+    #[must_use]
+    pub fn on_own(self) -> Follow {
+        Follow { frames: Frames::Own(own::Frames::default()), ..self }
+    }
+
+    /// The bytes of the report that is due, with what is on the device by now.
+    pub fn report(&mut self, flushed: LogOffset) -> Vec<u8> {
+        self.flushed = self.flushed.max(flushed.0.min(self.reported));
+        match self.frames {
+            Frames::Plain(_) => plain::report(self.reported()).to_vec(),
+            Frames::Own(_) => Note::Has { written: self.reported(), flushed: LogOffset(self.flushed) }.encode(),
+        }
+    }
+
+    /// [`Event::Flushed`] has to come when more than this is on the device; none: that is nothing to report.
+    pub fn waits_for_device(&self) -> Option<LogOffset> {
+        (self.asks_for_device && self.flushed < self.reported).then_some(LogOffset(self.flushed))
     }
 
     /// Where the next byte of the stream belongs.
@@ -279,6 +339,12 @@ impl Follow {
             (self.reported, self.reported_at) = (has.0, now);
             return Ok(Some(has));
         }
+        if let Event::Flushed(flushed) = event
+            && self.waits_for_device().is_some_and(|reported| flushed > reported)
+        {
+            self.reported_at = now;
+            return Ok(Some(LogOffset(self.reported)));
+        }
         if silent > self.options.silence && !self.is_full() {
             return Err(Broken::Silent(silent));
         }
@@ -292,12 +358,16 @@ impl Follow {
     fn heard(&mut self, mut bytes: &[u8]) -> Result<(), Broken> {
         while let Some(piece) = self.frames.next(&mut bytes)? {
             match piece {
-                Piece::Header { at, body_bytes } => self.header(at.0, body_bytes)?,
-                Piece::Body(body) => {
+                own::Piece::Header { at, body_bytes, asks_for_device } => {
+                    self.asks_for_device = asks_for_device;
+                    self.header(at.0, body_bytes)?;
+                }
+                own::Piece::Body(body) => {
                     self.idle = 0;
                     self.next += body.len() as u64;
                     self.block.bytes.extend_from_slice(body);
                 }
+                own::Piece::End(why) => return Err(Broken::Ended(why)),
             }
         }
         Ok(())

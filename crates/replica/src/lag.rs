@@ -1,7 +1,8 @@
 //! How far slaves have come: figures for `haStatus` (907), and the place that enough of them have.
 //!
-//! [`Slaves`] has a row for each slave that has reported, written by its driver. A plain connection names nobody, so an address is one
-//! copy however many connections it has: two connections of one slave acknowledge nothing twice.
+//! [`Slaves`] has a row for each slave that has reported, written by its driver. On the stream of Gantry a slave says which broker it is, and a broker is
+//! one copy: that of its newest connection. A plain connection names nobody, so an address is one copy however many of these it has, and
+//! none beside a broker that has said who it is there: two connections of one slave acknowledge nothing twice.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -20,6 +21,8 @@ use crate::feed::{CLOSED, Closed, Refused};
 const LEFT_MAX: usize = 64;
 /// Addresses of which it is remembered that their slave was ahead.
 const AHEAD_MAX: usize = 64;
+/// For so long after it tried last: a slave that is turned away tries every few seconds.
+const AHEAD_FOR: Duration = Duration::from_secs(600);
 /// Each second gives one more line about connections.
 const LINE_EVERY: Duration = Duration::from_secs(1);
 /// Lines about slaves that may come at once: as many as a set has slaves, as a rule.
@@ -93,17 +96,50 @@ impl Lag {
     }
 }
 
+/// Who a slave is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Where it connects from.
+    pub address: SocketAddr,
+    /// Its `brokerId`, on the stream of Gantry.
+    pub broker_id: Option<i64>,
+}
+
+/// On the plain stream, which does not say more.
+impl From<SocketAddr> for Peer {
+    fn from(address: SocketAddr) -> Peer {
+        Peer { address, broker_id: None }
+    }
+}
+
+/// What is one copy, whatever connections it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Copier {
+    Broker(i64),
+    Address(IpAddr),
+}
+
+impl Peer {
+    fn copier(&self) -> Copier {
+        self.broker_id.map_or(Copier::Address(self.address.ip()), Copier::Broker)
+    }
+}
+
 /// A slave, as its master sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Slave {
-    /// Where it connects from.
-    pub address: SocketAddr,
+    /// Who it is.
+    pub peer: Peer,
+    /// How many slaves began before it.
+    turn: u64,
     /// Where the transfer began.
     pub began: LogOffset,
     /// Where the next frame begins.
     pub next: LogOffset,
     /// It has what lies below.
     pub acknowledged: LogOffset,
+    /// It has it on its device. On the plain stream nothing is said of that; what it has counts.
+    pub flushed: LogOffset,
     /// Bytes of the log that go to it.
     pub rate: Rate,
     /// How long it has been behind.
@@ -117,6 +153,24 @@ impl Slave {
     }
 }
 
+/// A slave that left.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    /// None: it left before the start, and was remembered.
+    copier: Option<Copier>,
+    needs: LogOffset,
+    at: Duration,
+}
+
+/// A slave that was turned away.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    address: IpAddr,
+    refused: Refused,
+    /// When it tried last.
+    at: Duration,
+}
+
 /// What is called when slaves have changed.
 type OnChange = Box<dyn Fn(&Slaves) + Send + Sync>;
 
@@ -124,14 +178,16 @@ type OnChange = Box<dyn Fn(&Slaves) + Send + Sync>;
 pub struct Slaves {
     /// Guards the rows; taken for an acknowledgement, a frame and a look. Nothing is taken inside.
     rows: Mutex<HashMap<u64, Slave>>,
-    /// Where slaves that left were, and when they did, the newest last. Guards itself only.
-    left: Mutex<VecDeque<(LogOffset, Duration)>>,
+    /// Slaves that left, the newest last; a copier once. Guards itself only.
+    left: Mutex<VecDeque<Left>>,
     /// [`Slaves::given`]. Release before the bytes go out, Acquire where a report of them is judged.
     given: AtomicU64,
     /// [`Slaves::first`]. As `given`.
     first: AtomicU64,
-    /// Slaves that were turned away as ahead, the newest last; an address once. Guards itself only.
-    ahead: Mutex<VecDeque<(IpAddr, Refused)>>,
+    /// Slaves on the plain stream that were turned away as ahead, the newest last; an address once. Guards itself only.
+    ahead: Mutex<VecDeque<Ahead>>,
+    /// Relaxed: numbers have to differ, and to grow.
+    turns: AtomicU64,
     /// Bytes of the log that went out. Relaxed: it stands alone.
     sent: AtomicU64,
     /// By [`Closed::kind`]. Relaxed: they stand alone.
@@ -201,6 +257,7 @@ impl Slaves {
             given: AtomicU64::new(opened.0),
             first: AtomicU64::new(0),
             ahead: Mutex::default(),
+            turns: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             closed: std::array::from_fn(|_| AtomicU64::new(0)),
             lines: Mutex::new([Lines::new(1), Lines::new(SLAVE_LINES_MAX), Lines::new(SLAVE_LINES_MAX)]),
@@ -228,18 +285,36 @@ impl Slaves {
         }
     }
 
-    /// The connection of this number has brought its first report: a slave at `address` is sent the log from `at` on. The log ends at `end`.
-    pub fn begun(&self, number: u64, address: SocketAddr, now: Duration, at: LogOffset, end: LogOffset) {
-        let (acknowledged, rate, lag) = (LogOffset(0), Rate::default(), Lag::new(now, end));
-        self.enter(number, Slave { address, began: at, next: at, acknowledged, rate, lag });
+    /// The connection of this number has brought its first report: this slave is sent the log from `at` on. The log ends at `end`.
+    pub fn begun(&self, number: u64, peer: Peer, now: Duration, at: LogOffset, end: LogOffset) {
+        if peer.broker_id.is_some() {
+            // It is back, and its row says what it needs.
+            self.left.lock().retain(|left| left.copier != Some(peer.copier()));
+        }
+        let (nothing, rate, lag) = (LogOffset(0), Rate::default(), Lag::new(now, end));
+        let turn = self.turns.fetch_add(1, Ordering::Relaxed);
+        let (acknowledged, flushed) = (nothing, nothing);
+        self.enter(number, Slave { peer, turn, began: at, next: at, acknowledged, flushed, rate, lag });
     }
 
     /// The slave of this number has what lies below `to`, of a log that ends at `end`.
     pub fn acknowledge(&self, number: u64, now: Duration, to: LogOffset, end: LogOffset) {
+        let mut plain = None;
         self.update(number, |slave| {
             slave.acknowledged = to;
             slave.lag.came(now, to, end);
+            plain = slave.peer.broker_id.is_none().then_some(slave.peer.address.ip());
         });
+        if let Some(address) = plain {
+            // It has been given by now what it had from elsewhere.
+            self.ahead.lock().retain(|ahead| ahead.address != address || ahead.refused.report > to.0);
+        }
+        self.changed();
+    }
+
+    /// The slave of this number has on its device what lies below `to`.
+    pub fn flushed(&self, number: u64, to: LogOffset) {
+        self.update(number, |slave| slave.flushed = to);
         self.changed();
     }
 
@@ -268,12 +343,18 @@ impl Slaves {
     /// The slave is gone.
     pub fn leave(&self, number: u64, now: Duration) {
         let Some(slave) = self.rows.lock().remove(&number) else { return };
-        {
+        let copier = Some(slave.peer.copier());
+        // One that has connected again meanwhile has not left.
+        let is_here = |slaves: &HashMap<u64, Slave>| {
+            slave.peer.broker_id.is_some() && slaves.values().any(|other| Some(other.peer.copier()) == copier)
+        };
+        if !is_here(&self.rows.lock()) {
             let mut left = self.left.lock();
+            left.retain(|left| left.copier != copier);
             if left.len() >= LEFT_MAX {
                 left.pop_front();
             }
-            left.push_back((slave.needs(), now));
+            left.push_back(Left { copier, needs: slave.needs(), at: now });
         }
         self.changed();
     }
@@ -294,24 +375,27 @@ impl Slaves {
     }
 
     /// A slave of this address was turned away as ahead; it will try again.
-    pub(crate) fn note_ahead(&self, address: IpAddr, refused: Refused) {
+    pub(crate) fn note_ahead(&self, address: IpAddr, refused: Refused, now: Duration) {
         let mut ahead = self.ahead.lock();
-        match ahead.iter_mut().find(|(known, _)| *known == address) {
+        ahead.retain(|known| now.saturating_sub(known.at) < AHEAD_FOR);
+        match ahead.iter_mut().find(|known| known.address == address) {
             // What it could not have at first counts.
-            Some((_, known)) if known.report == refused.report => {}
-            Some((_, known)) => *known = refused,
+            Some(known) if known.refused.report == refused.report => known.at = now,
+            Some(known) => (known.refused, known.at) = (refused, now),
             None => {
                 if ahead.len() == AHEAD_MAX {
                     ahead.pop_front();
                 }
-                ahead.push_back((address, refused));
+                ahead.push_back(Ahead { address, refused, at: now });
             }
         }
     }
 
     /// What a slave of this address reported last while nobody could have it.
-    pub(crate) fn ahead_of(&self, address: IpAddr) -> Option<Refused> {
-        self.ahead.lock().iter().find(|(known, _)| *known == address).map(|(_, refused)| *refused)
+    pub(crate) fn ahead_of(&self, address: IpAddr, now: Duration) -> Option<Refused> {
+        let ahead = self.ahead.lock();
+        let known = ahead.iter().find(|known| known.address == address)?;
+        (now.saturating_sub(known.at) < AHEAD_FOR).then_some(known.refused)
     }
 
     /// Bytes of the log that went to slaves since the start.
@@ -323,15 +407,15 @@ impl Slaves {
     pub fn needs(&self, now: Duration, kept_for: Duration) -> Vec<LogOffset> {
         let mut needs: Vec<LogOffset> = self.rows.lock().values().map(Slave::needs).collect();
         let mut left = self.left.lock();
-        left.retain(|(_, at)| now.saturating_sub(*at) < kept_for);
-        needs.extend(left.iter().map(|(at, _)| *at));
+        left.retain(|left| now.saturating_sub(left.at) < kept_for);
+        needs.extend(left.iter().map(|left| left.needs));
         needs
     }
 
     /// Slaves of an earlier run, which have yet to come back, need the log from these places. As if they had left now.
     pub fn remember(&self, needs: &[LogOffset], now: Duration) {
         let mut left = self.left.lock();
-        left.extend(needs.iter().take(LEFT_MAX).map(|at| (*at, now)));
+        left.extend(needs.iter().take(LEFT_MAX).map(|needs| Left { copier: None, needs: *needs, at: now }));
     }
 
     /// Counts why a connection ended.
@@ -352,7 +436,7 @@ impl Slaves {
     /// The slaves, by address.
     pub fn list(&self) -> Vec<Slave> {
         let mut slaves: Vec<Slave> = self.rows.lock().values().copied().collect();
-        slaves.sort_unstable_by_key(|slave| slave.address);
+        slaves.sort_unstable_by_key(|slave| slave.peer.address);
         slaves
     }
 
@@ -361,21 +445,40 @@ impl Slaves {
         self.rows.lock().values().any(is_so)
     }
 
-    /// The log offset below which at least `slaves` slaves have the log; an address counts once, with its highest acknowledgement. None if
-    /// there are fewer. For 0 slaves that is everything.
+    /// The log offset below which at least `slaves` slaves have the log. None if there are fewer. For 0 slaves that is everything.
     pub fn position(&self, slaves: usize) -> Option<LogOffset> {
         let Some(last) = slaves.checked_sub(1) else { return Some(LogOffset(u64::MAX)) };
         self.positions().get(last).copied()
     }
 
-    /// How far each slave has come, the furthest one first; an address is one slave, with its highest acknowledgement.
+    /// How far each copy has come, the furthest one first. See the module for what is one.
     pub fn positions(&self) -> Vec<LogOffset> {
-        let mut by_address: BTreeMap<IpAddr, LogOffset> = BTreeMap::new();
-        for slave in self.rows.lock().values() {
-            let highest = by_address.entry(slave.address.ip()).or_default();
-            *highest = slave.acknowledged.max(*highest);
+        self.positions_by(|slave| slave.acknowledged)
+    }
+
+    /// The same of what copies have on their devices.
+    pub fn positions_on_device(&self) -> Vec<LogOffset> {
+        self.positions_by(|slave| if slave.peer.broker_id.is_some() { slave.flushed } else { slave.acknowledged })
+    }
+
+    fn positions_by(&self, position: impl Fn(&Slave) -> LogOffset) -> Vec<LogOffset> {
+        // With the turn of the connection that counts; plain ones count together.
+        let mut copies: BTreeMap<Copier, (u64, LogOffset)> = BTreeMap::new();
+        let rows = self.rows.lock();
+        let named = |address: IpAddr| {
+            rows.values().any(|slave| slave.peer.broker_id.is_some() && slave.peer.address.ip() == address)
+        };
+        for slave in rows.values() {
+            let this = match slave.peer.copier() {
+                Copier::Broker(_) => (slave.turn, position(slave)),
+                Copier::Address(address) if named(address) => continue,
+                Copier::Address(_) => (0, position(slave)),
+            };
+            let counts = copies.entry(slave.peer.copier()).or_insert(this);
+            *counts = this.max(*counts);
         }
-        let mut positions: Vec<LogOffset> = by_address.into_values().collect();
+        drop(rows);
+        let mut positions: Vec<LogOffset> = copies.into_values().map(|(_, position)| position).collect();
         positions.sort_unstable_by(|one, other| other.cmp(one));
         positions
     }
@@ -388,7 +491,9 @@ impl Slaves {
             // It may be ahead of an end that was read before its acknowledgement.
             let diff = end.0.saturating_sub(slave.acknowledged.0);
             HaConnectionRuntimeInfo {
-                addr: slave.address.to_string(),
+                addr: slave.peer.address.to_string(),
+                broker_id: slave.peer.broker_id,
+                slave_flush_offset: slave.peer.broker_id.map(|_| signed(slave.flushed.0)),
                 diff: signed(diff),
                 in_sync: diff < gap_max,
                 slave_ack_offset: signed(slave.acknowledged.0),
@@ -408,150 +513,4 @@ impl Slaves {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ms(ms: u64) -> Duration {
-        Duration::from_millis(ms)
-    }
-
-    fn slave(address: &str, acknowledged: u64) -> Slave {
-        Slave {
-            address: address.parse().unwrap(),
-            began: LogOffset(0),
-            next: LogOffset(acknowledged),
-            acknowledged: LogOffset(acknowledged),
-            rate: Rate::default(),
-            lag: Lag::new(ms(0), LogOffset(0)),
-        }
-    }
-
-    #[test]
-    fn a_rate_is_that_of_the_last_whole_second() {
-        let mut rate = Rate::default();
-        rate.add(ms(100), 10);
-        rate.add(ms(900), 20);
-        assert_eq!(rate.per_second(ms(950)), 0);
-        assert_eq!(rate.per_second(ms(1000)), 30);
-        rate.add(ms(1500), 5);
-        assert_eq!((rate.per_second(ms(1999)), rate.per_second(ms(2000)), rate.per_second(ms(3000))), (30, 5, 0));
-    }
-
-    #[test]
-    fn a_lag_is_the_time_since_the_follower_had_all_that_there_was() {
-        let mut lag = Lag::new(ms(0), LogOffset(0));
-        let (at, end) = (LogOffset(100), LogOffset(1000));
-        lag.came(ms(10), at, LogOffset(100));
-        assert_eq!(lag.behind(ms(50), at, LogOffset(100)), ms(0));
-        // The log goes on, and the follower stands still.
-        lag.grew(ms(1000), at, end);
-        lag.grew(ms(2000), at, LogOffset(1500));
-        assert_eq!(lag.behind(ms(3000), at, end), ms(2000), "at 1000 ms it had all that there was");
-        // It has come to the end of that time, and the log has gone on.
-        lag.came(ms(3000), end, LogOffset(2000));
-        assert_eq!(lag.behind(ms(3500), end, LogOffset(2000)), ms(2500));
-        lag.came(ms(4000), LogOffset(2000), LogOffset(2000));
-        assert_eq!(lag.behind(ms(9000), LogOffset(2000), LogOffset(2000)), ms(0));
-    }
-
-    #[test]
-    fn an_address_is_one_copy_however_many_connections_it_has() {
-        let slaves = Slaves::default();
-        assert_eq!((slaves.position(0), slaves.position(1)), (Some(LogOffset(u64::MAX)), None));
-        slaves.enter(1, slave("10.0.0.1:1000", 500));
-        slaves.enter(2, slave("10.0.0.1:1001", 700));
-        assert_eq!((slaves.position(1), slaves.position(2)), (Some(LogOffset(700)), None));
-        slaves.enter(3, slave("10.0.0.2:1000", 600));
-        assert_eq!((slaves.position(1), slaves.position(2)), (Some(LogOffset(700)), Some(LogOffset(600))));
-        slaves.update(3, |slave| slave.acknowledged = LogOffset(800));
-        slaves.leave(2, ms(0));
-        assert_eq!((slaves.position(1), slaves.position(2)), (Some(LogOffset(800)), Some(LogOffset(500))));
-    }
-
-    #[test]
-    fn each_change_of_the_slaves_is_told_without_a_lock_held() {
-        let (slaves, told) = (Slaves::default(), std::sync::Arc::new(Mutex::new(Vec::new())));
-        let of_callback = std::sync::Arc::clone(&told);
-        assert!(slaves.on_change(move |slaves| of_callback.lock().push(slaves.positions())));
-        assert!(!slaves.on_change(|_| {}), "one callback");
-        slaves.enter(1, slave("10.0.0.1:1000", 0));
-        slaves.acknowledge(1, ms(1), LogOffset(70), LogOffset(100));
-        // A frame that goes out is nothing that anybody has.
-        slaves.update(1, |slave| slave.next = LogOffset(100));
-        slaves.enter(2, slave("10.0.0.2:1000", 90));
-        slaves.leave(1, ms(2));
-        let positions = |offsets: &[u64]| offsets.iter().copied().map(LogOffset).collect::<Vec<_>>();
-        assert_eq!(*told.lock(), [positions(&[0]), positions(&[70]), positions(&[90, 70]), positions(&[90])]);
-    }
-
-    #[test]
-    fn a_slave_needs_what_it_does_not_have_also_for_a_while_after_it_left() {
-        let slaves = Slaves::default();
-        let kept = ms(300);
-        slaves.enter(1, slave("10.0.0.1:1000", 500));
-        // Its log is empty, and ours begins at 200.
-        slaves.enter(2, Slave { began: LogOffset(200), ..slave("10.0.0.2:1000", 0) });
-        slaves.leave(1, ms(1000));
-        assert_eq!(slaves.needs(ms(1100), kept), [LogOffset(200), LogOffset(500)]);
-        assert_eq!(slaves.needs(ms(1300), kept), [LogOffset(200)]);
-        slaves.leave(2, ms(2000));
-        (0..LEFT_MAX as u64).for_each(|number| {
-            slaves.enter(number, slave("10.0.0.3:1000", 1000 + number));
-            slaves.leave(number, ms(2000));
-        });
-        let needs = slaves.needs(ms(2000), kept);
-        assert_eq!((needs.len(), needs[0]), (LEFT_MAX, LogOffset(1000)), "the oldest makes way");
-    }
-
-    /// As recorded from 5.5.0.
-    #[test]
-    fn the_status_is_what_apache_answers() {
-        let slaves = Slaves::default();
-        slaves.enter(1, slave("127.0.0.1:51556", 980));
-        slaves.enter(2, slave("127.0.0.1:51557", 100));
-        let status = slaves.status(ms(0), LogOffset(980), 880);
-        assert_eq!((status.in_sync_slave_nums, status.master, status.master_commit_log_max_offset), (1, true, 980));
-        let first = HaConnectionRuntimeInfo {
-            addr: "127.0.0.1:51556".to_owned(),
-            diff: 0,
-            in_sync: true,
-            slave_ack_offset: 980,
-            transfer_from_where: 980,
-            transferred_byte_in_second: 0,
-        };
-        assert_eq!(status.ha_connection_info[0], first);
-        assert_eq!((status.ha_connection_info[1].diff, status.ha_connection_info[1].in_sync), (880, false));
-    }
-
-    #[test]
-    fn many_connections_that_end_are_counted_and_logged_once_a_second() {
-        let slaves = Slaves::default();
-        let told = |line| {
-            let lines = (0..2500).map(|now| slaves.may_tell(ms(now), line));
-            lines.flatten().collect::<Vec<_>>()
-        };
-        assert_eq!(told(Line::Stranger), [0, 999, 999]);
-        // Slaves that are lost together are all named; one that comes and goes all the time is not each time.
-        for line in [Line::Begun, Line::Gone] {
-            let lines = told(line);
-            assert_eq!((lines.len(), lines.iter().sum::<u64>()), (18, 999 - 15 + 999));
-        }
-        (0..2500).for_each(|_| slaves.note_closed(&Closed::NotAllowed));
-        assert_eq!(slaves.closed().next(), Some(("notAllowed", 2500)));
-    }
-
-    #[test]
-    fn a_slave_that_was_ahead_is_known_again_by_its_address() {
-        let slaves = Slaves::of(LogOffset(900));
-        let address = |number: u64| IpAddr::from(std::net::Ipv4Addr::from_bits(number as u32));
-        let refused = |report, given| Refused { report, given };
-        slaves.note_ahead(address(1), refused(1000, 900));
-        slaves.sending(1, ms(0), LogOffset(1100), 200, LogOffset(1100));
-        slaves.sending(1, ms(0), LogOffset(1000), 100, LogOffset(1100));
-        slaves.note_ahead(address(1), refused(1000, 1100));
-        assert_eq!((slaves.given(), slaves.ahead_of(address(1))), (LogOffset(1100), Some(refused(1000, 900))));
-        assert_eq!(slaves.ahead_of(address(2)), None);
-        (2..2 + AHEAD_MAX as u64).for_each(|number| slaves.note_ahead(address(number), refused(2000, 1100)));
-        assert_eq!((slaves.ahead_of(address(1)), slaves.ahead.lock().len()), (None, AHEAD_MAX));
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
 //! A run of two or three brokers: a master, and slaves that copy its log over links which delay, stop and break.
 //!
-//! Each broker has a disk, threads and a clock of its own, and may crash at any call. What is played are the store and both ends of the plain
-//! stream, `replica::feed::Feed` and `replica::follow::Follow`; in place of tokio's drivers are those of [`feeding`] and [`following`].
+//! Each broker has a disk, threads and a clock of its own, and may crash at any call. What is played are the store and both ends of a
+//! stream, Apache's or that of Gantry, `replica::feed::Feed` and `replica::follow::Follow`; in place of tokio's drivers are those of [`feeding`] and [`following`].
 //! [`operator`] promotes a slave when the master is dead for good, and does what a slave that refuses its master asks for.
 //!
 //! What has to be true (`checks.rs`): the log of a slave that follows is the beginning of its master's; no report and no count is above what
@@ -19,6 +19,7 @@ mod sending;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,6 +29,8 @@ use protocol::code::{ResponseCode, request};
 use replica::asking::{AskError, Extent};
 use replica::feed::{Feed, FeedOptions};
 use replica::follow::FollowOptions;
+use replica::wire::own::{Identity, Member};
+use replica::wire::secret::{Nonce, Secret};
 use store::{RecordAt, Retention, Store};
 
 use crate::disk::Crash;
@@ -43,6 +46,8 @@ const TOPICS: [&str; 3] = ["orders", "payments", "parcels"];
 const NAMES: [&str; 3] = ["first broker", "second broker", "third broker"];
 /// Other dice than those of the stores.
 const OTHERS: u64 = 0x0C15_7E80_5EED_0F03;
+/// Others that say which stream is spoken.
+const STREAMS: u64 = 0x57E4_A3D5_0F0E_1D26;
 /// Turns of each broker's threads, from one moment to the next.
 const TURNS: u32 = 4;
 /// Moments of a time that passes.
@@ -109,6 +114,13 @@ struct Run<'a> {
     report: &'a mut Report,
 }
 
+/// Another one for each connection.
+fn nonce_of(link: links::Link) -> Nonce {
+    let mut nonce = Nonce::default();
+    nonce[..8].copy_from_slice(&link.to_be_bytes());
+    nonce
+}
+
 /// Runs the seed's story.
 pub fn run(seed: u64, twist: Twist, lie: Option<Lie>, report: &mut Report) -> anyhow::Result<()> {
     let mut run = Run::new(seed, twist, lie, report)?;
@@ -164,7 +176,18 @@ impl<'a> Run<'a> {
             latency_ms_max: pick(&[0, 5, 40, 300]) as u32,
             window_bytes: pick(&[300, 4_000, 256 << 10]) as usize,
         };
-        report.tell(|| format!("{count} brokers, {weather:?}, {feed:?}, {follow:?}"));
+        // Other dice, so that the rest of a seed's story is the same.
+        let is_own = Random::seeded(seed ^ STREAMS).below(2) == 0;
+        if is_own {
+            for node in &mut nodes {
+                let (cluster, set) = ("cluster".to_owned(), "set".to_owned());
+                let who = Identity { cluster, set, broker_id: node.number as i64 + 1 };
+                let secret = (seed % 4 < 2).then(|| Secret::new("of the cluster"));
+                node.member = Some(Arc::new(Member { who, secret }));
+            }
+        }
+        let stream = if is_own { "of Gantry" } else { "of Apache" };
+        report.tell(|| format!("{count} brokers, the stream {stream}, {weather:?}, {feed:?}, {follow:?}"));
         let links = Links::new(weather, Random::seeded(dice.next_u64()));
         let (messages, truth, records) = (BTreeMap::new(), Vec::new(), Vec::new());
         let (damage, next_id) = (Damage::None, 1);
@@ -301,7 +324,10 @@ impl<'a> Run<'a> {
                 let life = self.nodes[slave].life;
                 let node = &mut self.nodes[master];
                 if is_served {
-                    let feed = Feed::new(self.feed.clone(), node.side.world.clock.elapsed());
+                    let mut feed = Feed::new(self.feed.clone(), node.side.world.clock.elapsed());
+                    if let Some(member) = &node.member {
+                        feed = feed.greeting(Arc::clone(member), nonce_of(link));
+                    }
                     node.feeds.push(Feeding::new(link, slave, life, feed, node.slaves.given()));
                 } else {
                     self.links.break_off(link, self.now, [true, true]);
@@ -359,6 +385,7 @@ impl<'a> Run<'a> {
                 Err(closed) => {
                     report.tell(|| format!("the master lets the {name} go: {closed}"));
                     feed.end(&nodes[number].slaves, nodes[number].side.world.clock.elapsed());
+                    feed.take_leave(&closed, links, *now);
                     links.close(feed.link, links::End::Master, *now);
                 }
             }

@@ -10,7 +10,8 @@ use protocol::request::{
     ExchangeHaInfo, ExchangeHaInfoReply, FieldError, NotifyBrokerRoleChanged, NotifyMinBrokerIdChange,
     ResetMasterFlushOffset,
 };
-use replica::asking::HAS_JOURNAL;
+use replica::asking::{self, HAS_JOURNAL};
+use replica::wire::own;
 
 use crate::answer::{body, reply_json, reply_ok};
 use crate::broker::Broker;
@@ -48,6 +49,8 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
         // To slaves of ours.
         figures.push((HAS_JOURNAL, "1".to_owned()));
         figures.extend(behind.map(|bytes| ("slavesBehindBytesMax", bytes.to_string())));
+        figures.extend(broker.log_port.as_ref().map(|_| (asking::STREAM, own::VERSION.to_string())));
+        figures.extend(of_switches(broker));
         return figures;
     }
     let following = &broker.following;
@@ -62,11 +65,22 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
     figures.extend(journal.place().map(|place| ("masterJournalPosition", place.position.to_string())));
     figures.extend(journal.behind().map(|changes| ("masterJournalBehind", changes.to_string())));
     figures.extend(journal.failure().map(|why| ("masterJournalFailure", why)));
+    // Which one it was is nothing to be told when it does not come.
+    let stream = if following.status.is_own() { "gantry" } else { "plain" };
+    figures.extend(following.is_connected().then(|| ("masterStream", stream.to_owned())));
     // Why an earlier connection ended is nothing to be looked after once the log comes.
     let failure = following.status.failure().filter(|_| !following.is_connected());
     figures.extend(failure.map(|why| ("masterFailure", why)));
     figures.extend(following.status.why_blocked().map(|why| ("copyBlocked", why)));
+    figures.extend(of_switches(broker));
     figures
+}
+
+/// Nothing of a set whose master has never changed.
+fn of_switches(broker: &Broker) -> impl Iterator<Item = (&'static str, String)> {
+    let kept = broker.switch.kept();
+    let epoch = Some(kept.epoch).filter(|epoch| *epoch > 0).map(|epoch| ("masterEpoch", epoch.to_string()));
+    epoch.into_iter().chain(kept.handed.map(|handed| ("masterHandedTo", handed.address)))
 }
 
 /// 908: how far the master has flushed, said to a slave. A master has nothing to do with it, and says yes, as in Apache.

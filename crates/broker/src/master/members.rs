@@ -1,4 +1,5 @@
-//! Which addresses may have the log: this machine's own, those of `replicaAllow`, and those of the set's brokers, as name servers list them.
+//! Which addresses may have the log: this machine's own, those of `replicaAllow`, and those of the set's brokers, as name servers list them. With
+//! `replicaSecret` all may ask for it, and the port has each prove that it has the secret (`replica/feed/hearing.rs`).
 //!
 //! The port must not wait for a name server, so it looks into a snapshot that a task refreshes. An address that is turned away has the task ask at
 //! once: a slave that has registered a moment ago is let in at its next try.
@@ -34,7 +35,11 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Whether an address may have the log.
 pub(super) fn may(broker: &Broker, address: IpAddr) -> bool {
-    address.is_loopback() || broker.settings.load().replica_allow.contains(address) || broker.members.has(address)
+    let settings = broker.settings.load();
+    settings.replica_secret.is_some()
+        || address.is_loopback()
+        || settings.replica_allow.contains(address)
+        || broker.members.has(address)
 }
 
 /// Keeps the snapshot until it is told to stop.

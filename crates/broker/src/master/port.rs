@@ -39,7 +39,8 @@ pub(crate) async fn serve(broker: Arc<Broker>, mut stop: Stop) {
 }
 
 fn listen(broker: &Arc<Broker>, log_port: &LogPort) -> std::io::Result<FeedPort> {
-    let options = PortOptions { feed: broker.feeding.subscribe(), ..PortOptions::new(allowed(broker)) };
+    let (feed, member) = (broker.feeding.subscribe(), Some(Arc::new(broker.member())));
+    let options = PortOptions { feed, member, ..PortOptions::new(allowed(broker)) };
     let (store, clock, slaves) = (Arc::clone(&broker.store), broker.clock.clone(), Arc::clone(&broker.slaves));
     FeedPort::on(log_port.take()?, store, clock, options, slaves)
 }

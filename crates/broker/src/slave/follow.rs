@@ -51,7 +51,7 @@ impl Gone {
 pub(crate) async fn follow(broker: Arc<Broker>, mut stop: Stop) {
     let settings = broker.settings.load_full();
     let (deriving, runtime, asking_stop) = (Arc::clone(&broker), Handle::current(), stop.clone());
-    let (of_extent, of_record) = (Arc::clone(&broker), Arc::clone(&broker));
+    let (of_extent, of_record, of_stream) = (Arc::clone(&broker), Arc::clone(&broker), Arc::clone(&broker));
     let gone = Mutex::new(Gone::default());
     let follower = Follower {
         store: Arc::clone(&broker.store),
@@ -78,7 +78,15 @@ pub(crate) async fn follow(broker: Arc<Broker>, mut stop: Stop) {
                     asking::record(&broker.registry.client, &master, at).await
                 })
             },
-        ),
+        )
+        .with_streams(move || {
+            let broker = Arc::clone(&of_stream);
+            Box::pin(async move {
+                let master = broker.following.master().ok_or(AskError::NoMaster)?;
+                asking::is_own(&broker.registry.client, &master).await
+            })
+        }),
+        member: Some(Arc::new(broker.member())),
         status: Arc::clone(&broker.following.status),
     };
     let end = tokio::select! {

@@ -1,6 +1,6 @@
 //! A slave of a master: the copy of its log, and the tables that are not in the log.
 //!
-//! `follow.rs` has the log, by Apache's plain stream; nobody else appends to it. `tables.rs` asks the master, as Apache's slaves do, for topics (21),
+//! `follow.rs` has the log, by the stream of Gantry or Apache's plain one; nobody else appends to it. `tables.rs` asks the master, as Apache's slaves do, for topics (21),
 //! offsets (43, 45), groups (201), ways of consuming (402) and timer messages (60, 61), and puts what is new into the journal. `master.rs` has the
 //! requests. `owed.rs` gives the master what clients have committed here. All of them deal only with a master whose log continues the one here
 //! (`check.rs`, `replica/asking.rs`). All of it goes on where it was after a crash: the log says itself how far it goes, and tables come as a whole.

@@ -238,7 +238,10 @@ impl Copies {
             let mut state = self.state.lock();
             // The end is read first. A stage that needs no slave is raised to it, and a send that begins under a later rule ends behind it.
             let end = self.store.end();
-            let judged = Judged::of(state.rule, end, self.slaves.positions());
+            // A copy is as safe as the master's own: where that counts when it is on the device, so does a slave's, if it tells.
+            let is_sync = self.store.is_sync_flush();
+            let positions = if is_sync { self.slaves.positions_on_device() } else { self.slaves.positions() };
+            let judged = Judged::of(state.rule, end, positions);
             for (since, stage) in state.short_since.iter_mut().zip(Stage::COPIED) {
                 *since = if judged.is_short(stage) { since.or(Some(now)) } else { None };
             }

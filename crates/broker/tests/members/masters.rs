@@ -291,6 +291,8 @@ async fn ten_thousand_connections_change_nothing_for_a_slave_and_for_producers()
             5 => _ = socket.write_all(&[0xff; 16]).await,
             // Half of a report.
             2 | 6 => _ = socket.write_all(&[0; 4]).await,
+            // Half of a hello.
+            3 => _ = socket.write_all(b"\x9fGantry\n\0\x01\0").await,
             // False acknowledgements.
             _ => _ = socket.write_all(&(1_u64 << 50).to_be_bytes()).await,
         }

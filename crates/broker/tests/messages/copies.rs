@@ -94,7 +94,7 @@ impl Slave {
         let (acknowledged, got) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let task = tokio::spawn(follow(stream, told, Arc::clone(&acknowledged), Arc::clone(&got)));
         let slaves = running.broker.slaves();
-        let has_all = || slaves.list().iter().any(|slave| slave.address == address && slave.acknowledged >= end);
+        let has_all = || slaves.list().iter().any(|slave| slave.peer.address == address && slave.acknowledged >= end);
         until("the slave", has_all).await;
         judge(running);
         Slave { acknowledges, acknowledged, got, task }

@@ -63,8 +63,16 @@ fn print(session: &Session, address: &str, info: &HaRuntimeInfo) -> Result<()> {
             .with("SlaveNum", info.ha_connection_info.len())
             .with("InSyncSlaveNum", info.in_sync_slave_nums);
         session.out.facts(&facts)?;
-        let mut table =
-            Table::new(["SlaveAddr", "SlaveAckOffset", "Diff", "TransferSpeed(KB/s)", "Status", "TransferFromWhere"]);
+        let mut table = Table::new([
+            "SlaveAddr",
+            "SlaveAckOffset",
+            "Diff",
+            "TransferSpeed(KB/s)",
+            "Status",
+            "TransferFromWhere",
+            "BrokerId",
+            "SlaveFlushOffset",
+        ]);
         for slave in &info.ha_connection_info {
             table.row([
                 (&slave.addr).into(),
@@ -73,7 +81,13 @@ fn print(session: &Session, address: &str, info: &HaRuntimeInfo) -> Result<()> {
                 (slave.transferred_byte_in_second as f64 / 1024.0).into(),
                 (if slave.in_sync { "OK" } else { "Fall Behind" }).into(),
                 slave.transfer_from_where.into(),
+                slave.broker_id.into(),
+                slave.slave_flush_offset.into(),
             ]);
+        }
+        // Only slaves of Gantry say it, to masters of Gantry.
+        if info.ha_connection_info.iter().all(|slave| slave.broker_id.is_none()) {
+            table = table.without("SlaveFlushOffset").without("BrokerId");
         }
         session.out.table("slaves", &table)?;
     } else if let Some(slave) = &info.ha_client_runtime_info {

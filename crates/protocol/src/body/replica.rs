@@ -38,6 +38,12 @@ pub struct HaConnectionRuntimeInfo {
     pub transfer_from_where: i64,
     /// Bytes a second.
     pub transferred_byte_in_second: i64,
+    /// Its `brokerId`, of a slave of Gantry. Apache's brokers do not tell it, and its tools pass over it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub broker_id: Option<i64>,
+    /// How far it says its device has come, of a slave of Gantry.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slave_flush_offset: Option<i64>,
 }
 
 /// A slave, seen from itself.

@@ -1,7 +1,8 @@
 //! The socket of a feed: one task reads reports and writes frames.
 //!
 //! However far behind the slave is, the task holds one frame that the log's mapping lends, or a stretch of up to [`STRETCH_BYTES`] that a
-//! thread for cold reads has copied. A network worker never waits for the device.
+//! thread for cold reads has copied. A network worker never waits for the device. Where a connection ends, and the slave's stream has words for it, the
+//! slave is told why.
 
 use std::future::{Future, pending};
 use std::io::{self, IoSlice};
@@ -17,11 +18,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{oneshot, watch};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use super::{Closed, Event, Feed, FeedOptions, LogRange, Outgoing};
+use super::{Closed, Event, Feed, FeedOptions, Header, LogRange, Outgoing};
 use crate::lag::Slaves;
-use crate::wire::plain::{self, HEADER_BYTES};
 
 /// Bytes of the log that are read at a time where they come from the device.
 const STRETCH_BYTES: usize = 1 << 20;
@@ -29,13 +29,17 @@ const STRETCH_BYTES: usize = 1 << 20;
 const HEARD_BYTES: usize = 512;
 /// Pause before another try while too many reads wait for the device.
 const COLD_PAUSE: Duration = Duration::from_millis(20);
+/// For the words with which a connection ends, and for the slave to take them.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What a driver tells its port.
 pub(super) enum Told {
-    /// The first report has come.
-    Begun { at: LogOffset },
+    /// The first report has come, of the broker with this id, if the slave's stream tells it.
+    Begun { at: LogOffset, broker_id: Option<i64> },
     /// The slave has what lies below.
     Acknowledged { to: LogOffset },
+    /// The slave has it on its device.
+    Flushed { to: LogOffset },
     /// A frame goes out, with `bytes` bytes of the log; the next one begins at `next`.
     Sending { next: LogOffset, bytes: usize },
 }
@@ -60,12 +64,26 @@ enum Body {
 
 /// A frame on its way out.
 struct Frame {
-    header: [u8; HEADER_BYTES],
+    head: Head,
     body: Body,
     written: usize,
 }
 
+/// What goes out in front of a body.
+enum Head {
+    Header(Header),
+    /// All of it, without a body.
+    Whole(Vec<u8>),
+}
+
 impl Frame {
+    fn head(&self) -> &[u8] {
+        match &self.head {
+            Head::Header(header) => header.as_ref(),
+            Head::Whole(bytes) => bytes,
+        }
+    }
+
     fn body<'a>(&'a self, stretch: Option<&'a Stretch>) -> &'a [u8] {
         match &self.body {
             Body::Nowhere => &[],
@@ -98,6 +116,16 @@ enum Happened {
     Due,
 }
 
+/// How a connection ended.
+pub(super) struct Ended {
+    /// Why.
+    pub closed: Closed,
+    /// It had to, as the port has said.
+    pub is_told: bool,
+    /// What the slave can still be told.
+    pub words: Option<Vec<u8>>,
+}
+
 /// Serves one slave.
 pub(super) struct Driver<'a> {
     pub store: &'a Arc<Store>,
@@ -110,26 +138,30 @@ pub(super) struct Driver<'a> {
 }
 
 impl Driver<'_> {
-    /// Goes on until the connection ends, and says why.
+    /// Goes on until the connection ends, or has to, and says why.
     pub(super) async fn run(
         &self,
-        mut socket: TcpStream,
-        mut feed: Feed,
+        socket: &mut TcpStream,
+        feed: &mut Feed,
         options: watch::Receiver<FeedOptions>,
+        mut has_to_end: Pin<&mut (impl Future<Output = Closed> + Send)>,
         told: &mut (dyn FnMut(Told) + Send),
-    ) -> Closed {
+    ) -> Ended {
         let (reader, writer) = socket.split();
         let (heard, frame, stretch, cold, max) = ([0; HEARD_BYTES], None, None, None, 0);
         let mut hands = Hands { reader, writer, heard, frame, stretch, cold, max, options };
-        loop {
-            let taken = match self.wait(&mut hands, &feed).await {
-                Ok(happened) => self.take(&mut hands, &mut feed, happened, told),
-                Err(closed) => Err(closed),
+        let (closed, is_told) = loop {
+            let happened = tokio::select! {
+                happened = self.wait(&mut hands, feed) => happened,
+                closed = has_to_end.as_mut() => break (closed, true),
             };
-            if let Err(closed) = taken {
-                return closed;
+            if let Err(closed) = happened.and_then(|happened| self.take(&mut hands, feed, happened, told)) {
+                break (closed, false);
             }
-        }
+        };
+        // Where a part of a frame is out, words would be taken for the rest of it.
+        let words = feed.farewell(&closed).filter(|_| hands.frame.as_ref().is_none_or(|frame| frame.written == 0));
+        Ended { closed, is_told, words }
     }
 
     fn range(&self) -> LogRange {
@@ -179,7 +211,7 @@ impl Driver<'_> {
             Happened::Wrote(bytes) => {
                 let Some(frame) = &mut hands.frame else { return Ok(()) };
                 frame.written += bytes;
-                if frame.written < HEADER_BYTES + frame.body(hands.stretch.as_ref()).len() {
+                if frame.written < frame.head().len() + frame.body(hands.stretch.as_ref()).len() {
                     return Ok(());
                 }
                 hands.frame = None;
@@ -197,14 +229,23 @@ impl Driver<'_> {
         };
         let effects = feed.step(now, self.range(), event)?;
         if let Some(at) = effects.begun {
-            told(Told::Begun { at });
+            told(Told::Begun { at, broker_id: feed.who().map(|who| who.broker_id) });
+        }
+        // One that waits for the device is told when both are known.
+        if let Some(to) = effects.flushed {
+            told(Told::Flushed { to });
         }
         if let Some(to) = effects.acknowledged {
             told(Told::Acknowledged { to });
         }
         match effects.send {
+            Some(Outgoing::Answer(bytes)) => {
+                hands.frame = Some(Frame { head: Head::Whole(bytes), body: Body::Nowhere, written: 0 });
+                Ok(())
+            }
             Some(Outgoing::Heartbeat { at }) => {
-                hands.frame = Some(Frame { header: plain::header(at, 0), body: Body::Nowhere, written: 0 });
+                let head = Head::Header(feed.header(at, 0, self.store.is_sync_flush()));
+                hands.frame = Some(Frame { head, body: Body::Nowhere, written: 0 });
                 Ok(())
             }
             Some(Outgoing::Frame { max, .. }) => {
@@ -237,8 +278,9 @@ impl Driver<'_> {
                 return Ok(());
             }
         };
-        let header = plain::header(at, u32::try_from(bytes).unwrap_or(u32::MAX));
-        hands.frame = Some(Frame { header, body, written: 0 });
+        let body_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let head = Head::Header(feed.header(at, body_bytes, self.store.is_sync_flush()));
+        hands.frame = Some(Frame { head, body, written: 0 });
         feed.step(self.clock.elapsed(), self.range(), Event::Read(bytes))?;
         told(Told::Sending { next: feed.next(), bytes });
         Ok(())
@@ -259,9 +301,22 @@ fn gone(store: &Store, at: LogOffset) -> Closed {
 async fn write(writer: &mut WriteHalf<'_>, frame: Option<&Frame>, stretch: Option<&Stretch>) -> io::Result<usize> {
     let Some(frame) = frame else { return pending().await };
     let body = frame.body(stretch);
-    let header = frame.header.get(frame.written..).unwrap_or(&[]);
-    let body = body.get(frame.written.saturating_sub(HEADER_BYTES)..).unwrap_or(&[]);
-    writer.write_vectored(&[IoSlice::new(header), IoSlice::new(body)]).await
+    let (head, length) = (frame.head().get(frame.written..).unwrap_or(&[]), frame.head().len());
+    let body = body.get(frame.written.saturating_sub(length)..).unwrap_or(&[]);
+    writer.write_vectored(&[IoSlice::new(head), IoSlice::new(body)]).await
+}
+
+/// Says the last words, and waits until the slave has closed the connection, for a second at most: what it sends and nobody reads would have the kernel
+/// take them back.
+pub(super) async fn take_leave(socket: &mut TcpStream, words: &[u8]) {
+    let said = async {
+        if socket.write_all(words).await.is_ok() && socket.shutdown().await.is_ok() {
+            let mut heard = [0; HEARD_BYTES];
+            while socket.read(&mut heard).await.is_ok_and(|bytes| bytes > 0) {}
+        }
+    };
+    // Too late is as good as never.
+    let _ = timeout(FAREWELL, said).await;
 }
 
 /// Waits for a read that a thread does, for ever if there is none.

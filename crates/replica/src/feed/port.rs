@@ -3,27 +3,32 @@
 //! A connection is new until its first report. New ones make way for each other by the rule of `net::ConnectionSlots`, so scanners and hosts that
 //! are half gone cost nothing, and take no place from a slave that has reported.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, pending, poll_fn};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use env::Clock;
 use net::{ConnectionSlot, ConnectionSlots, Newcomer, Port};
+use parking_lot::Mutex;
 use protocol::LogOffset;
 use store::Store;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 
-use super::driver::{Driver, Told};
+use super::driver::{Driver, Ended, Told, take_leave};
 use super::{Closed, Feed, FeedOptions, Refused};
-use crate::lag::{Line, Slaves};
+use crate::lag::{Line, Peer, Slaves};
+use crate::wire::own::Member;
+use crate::wire::secret::nonce;
 
 /// Connections that the kernel completes before we accept them.
 const BACKLOG: i32 = 128;
@@ -78,6 +83,8 @@ pub struct PortOptions {
     pub places: Arc<ConnectionSlots>,
     /// Others are closed as they come.
     pub allowed: Allowed,
+    /// As which broker of its set the master shows itself to slaves of Gantry; none: the port speaks Apache's plain stream only.
+    pub member: Option<Arc<Member>>,
     /// For so long slaves get what was appended last when the port closes. A slave that hangs holds up the end no longer.
     pub last_frames: Duration,
 }
@@ -87,7 +94,7 @@ impl PortOptions {
     pub fn new(allowed: Allowed) -> PortOptions {
         let places = Arc::new(ConnectionSlots::new(usize::MAX));
         let feed = FeedOptions::default().fixed();
-        PortOptions { feed, connections_max: 64, places, allowed, last_frames: LAST_FRAMES }
+        PortOptions { feed, connections_max: 64, places, allowed, member: None, last_frames: LAST_FRAMES }
     }
 }
 
@@ -108,6 +115,8 @@ struct Shared {
     places: Arc<ConnectionSlots>,
     /// Relaxed: numbers have to differ.
     next_number: AtomicU64,
+    /// By broker id the connection that counts, and how it is told that another one does. Guards itself only.
+    brokers: Mutex<HashMap<i64, (u64, Arc<Notify>)>>,
 }
 
 impl FeedPort {
@@ -134,7 +143,8 @@ impl FeedPort {
         let socket = port.listen(BACKLOG)?;
         let places = Arc::new(ConnectionSlots::new(options.connections_max));
         let next_number = AtomicU64::new(0);
-        let shared = Arc::new(Shared { store, clock, options, slaves, places, next_number });
+        let brokers = Mutex::default();
+        let shared = Arc::new(Shared { store, clock, options, slaves, places, next_number, brokers });
         Ok(FeedPort { socket, local, shared })
     }
 
@@ -234,39 +244,44 @@ impl Shared {
         stop: watch::Receiver<bool>,
         revoked: impl Future<Output = ()> + Send,
     ) {
-        let Came { tcp, peer, newcomer, given } = came;
+        let Came { mut tcp, peer, newcomer, given } = came;
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let warm_from = self.store.written().get();
         let mut options = self.options.feed.clone();
         let feed = Feed::new(options.borrow_and_update().clone(), self.clock.elapsed());
-        let feed = feed.after(self.slaves.ahead_of(peer.ip()));
-        let row = Row { shared: self, number };
+        let feed = feed.after(self.slaves.ahead_of(peer.ip(), self.clock.elapsed()));
+        let (row, replaced) = (Row { shared: self, number }, Arc::new(Notify::new()));
+        let mut is_own = false;
         // None before the first report.
         let (acknowledged, has) = watch::channel(None);
-        let closed = {
-            let mut told = |told: Told| {
-                if let Told::Acknowledged { to } = told {
-                    acknowledged.send_replace(Some(to));
-                }
-                self.told(peer, number, places, told);
-            };
-            let driver = Driver { store: &self.store, clock: &self.clock, slaves: &self.slaves, given, warm_from };
-            let run = async {
-                match tcp.set_nodelay(true) {
-                    Ok(()) => driver.run(tcp, feed, options, &mut told).await,
-                    Err(error) => Closed::Socket(error),
-                }
-            };
+        let mut told = |told: Told| {
+            if let Told::Acknowledged { to } = told {
+                acknowledged.send_replace(Some(to));
+            }
+            self.told(peer, number, places, &replaced, told);
+        };
+        let driver = Driver { store: &self.store, clock: &self.clock, slaves: &self.slaves, given, warm_from };
+        let mut has_to_end = pin!(async {
             tokio::select! {
-                closed = run => closed,
                 () = self.had_all(stop, has) => Closed::Stopping,
                 () = revoked => Closed::NotAllowed,
                 // Told only while it is new.
                 () = poll_fn(|cx| newcomer.poll_told(cx)) => Closed::MadeWay,
+                () = replaced.notified() => Closed::Replaced,
             }
+        });
+        let Ended { closed, is_told, words } = match self.ready(&tcp, feed) {
+            Ok(mut feed) => {
+                let ended = driver.run(&mut tcp, &mut feed, options, has_to_end.as_mut(), &mut told).await;
+                is_own = feed.is_own();
+                ended
+            }
+            Err(error) => Ended { closed: Closed::Socket(error), is_told: false, words: None },
         };
-        if let Closed::Ahead { report, given } = closed {
-            self.slaves.note_ahead(peer.ip(), Refused { report, given });
+        if let Closed::Ahead { report, given } = closed
+            && !is_own
+        {
+            self.slaves.note_ahead(peer.ip(), Refused { report, given }, self.clock.elapsed());
         }
         // Who sees that a slave is gone sees why.
         self.slaves.note_closed(&closed);
@@ -279,6 +294,30 @@ impl Shared {
             warn!(%peer, at, end, "a slave does not have all of the log when the master stops");
         }
         self.tell_end(peer, acknowledged.is_some(), &closed);
+        // It counts for nothing any more.
+        if let Some(words) = words {
+            tokio::select! {
+                () = take_leave(&mut tcp, &words) => {}
+                _ = has_to_end, if !is_told => {}
+            }
+        }
+    }
+
+    /// Lets the connection begin.
+    fn ready(&self, tcp: &TcpStream, feed: Feed) -> io::Result<Feed> {
+        tcp.set_nodelay(true)?;
+        match &self.options.member {
+            Some(member) => Ok(feed.greeting(Arc::clone(member), nonce()?)),
+            None => Ok(feed),
+        }
+    }
+
+    /// A connection of this broker has begun, and counts from now on. One that the broker had before ends.
+    fn begin_broker(&self, broker_id: i64, number: u64, replaced: &Arc<Notify>) {
+        let before = self.brokers.lock().insert(broker_id, (number, Arc::clone(replaced)));
+        if let Some((_, before)) = before {
+            before.notify_one();
+        }
     }
 
     /// Ready when the port closes and the slave has all of the log, or has had the time to get it. One that has not reported gets nothing.
@@ -290,17 +329,21 @@ impl Shared {
         let _ = timeout(self.options.last_frames, acknowledged.wait_for(has_all)).await;
     }
 
-    fn told(&self, peer: SocketAddr, number: u64, places: &[ConnectionSlot; 2], told: Told) {
+    fn told(&self, peer: SocketAddr, number: u64, places: &[ConnectionSlot; 2], replaced: &Arc<Notify>, told: Told) {
         let now = self.clock.elapsed();
         let end = LogOffset(self.store.written().get());
         match told {
-            Told::Begun { at } => {
+            Told::Begun { at, broker_id } => {
                 places.iter().for_each(ConnectionSlot::has_spoken);
-                self.slaves.begun(number, peer, now, at, end);
+                self.slaves.begun(number, Peer { address: peer, broker_id }, now, at, end);
+                if let Some(broker_id) = broker_id {
+                    self.begin_broker(broker_id, number, replaced);
+                }
                 if let Some(untold) = self.slaves.may_tell(now, Line::Begun) {
-                    info!(%peer, %at, end = end.0, untold, "a slave copies the log");
+                    info!(%peer, broker_id, %at, end = end.0, untold, "a slave copies the log");
                 }
             }
+            Told::Flushed { to } => self.slaves.flushed(number, to),
             Told::Acknowledged { to } => self.slaves.acknowledge(number, now, to, end),
             Told::Sending { next, bytes } => self.slaves.sending(number, now, next, bytes, end),
         }
@@ -319,9 +362,7 @@ impl Shared {
             }
             return;
         }
-        let is_common =
-            matches!(why, Closed::Ended | Closed::Silent(_) | Closed::Socket(_) | Closed::MadeWay | Closed::Stopping);
-        if is_common {
+        if why.is_common() {
             debug!(%peer, untold, "a connection for the log ended before its first report: {why}");
         } else {
             warn!(%peer, untold, "a connection for the log was closed: {why}");
@@ -337,6 +378,7 @@ struct Row<'a> {
 
 impl Drop for Row<'_> {
     fn drop(&mut self) {
+        self.shared.brokers.lock().retain(|_, (number, _)| *number != self.number);
         self.shared.slaves.leave(self.number, self.shared.clock.elapsed());
     }
 }

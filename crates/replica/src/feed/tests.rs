@@ -1,5 +1,7 @@
 //! Steps of a feed, with times and offsets that were recorded from Apache 5.5.0 where it is named.
 
+use proptest::prelude::*;
+
 use super::*;
 
 const FILE: u64 = 1 << 20;
@@ -45,7 +47,7 @@ fn nothing_is_sent_before_the_first_report_and_its_place_is_where_the_transfer_b
     assert_eq!(feed.step(seconds(5), log, Event::Heard(&report[..3])).unwrap(), Effects::default());
     let effects = feed.step(seconds(5), log, Event::Heard(&report[3..])).unwrap();
     let begun = Some(LogOffset(245));
-    assert_eq!(effects, Effects { begun, acknowledged: begun, send: frame(245) });
+    assert_eq!(effects, Effects { begun, acknowledged: begun, send: frame(245), ..Effects::default() });
     // As recorded: frames at 245, 33,013, 65,781.
     for at in [33_013, 65_781] {
         assert_eq!(feed.step(seconds(5), log, Event::Read(BODY_BYTES)).unwrap().send, None);
@@ -101,7 +103,7 @@ fn false_reports_end_the_connection_and_acknowledge_nothing() {
         matches!(first(2 * FILE + 1), Closed::Ahead { report, given } if (report, given) == (2 * FILE + 1, 2 * FILE))
     );
     assert!(matches!(first(1 << 50), Closed::Ahead { .. }));
-    assert!(matches!(first(u64::MAX), Closed::Misread(Misread::Report(-1))));
+    assert!(matches!(first(u64::MAX), Closed::Misread(plain::Misread::Report(-1))));
     assert!(matches!(first(FILE - 1), Closed::Behind { min: FILE, .. }));
     let http = feed().step(seconds(0), log(0, FILE), Event::Heard(b"GET / HTTP/1.1\r\n")).unwrap_err();
     assert!(matches!(http, Closed::Ahead { .. }), "{http}");
@@ -204,4 +206,149 @@ fn bodies_stay_within_the_limit_of_a_second() {
         effects = hears(&mut feed, now, log, &[0]).unwrap();
     }
     assert!((per_second * 9..=per_second * 11 + BODY_BYTES as u64).contains(&sent), "{sent}");
+}
+
+fn member(broker_id: i64) -> Arc<Member> {
+    let who = Identity { cluster: "c".into(), set: "s".into(), broker_id };
+    Arc::new(Member { who, secret: None })
+}
+
+fn hello(broker_id: i64) -> Vec<u8> {
+    let (min, end) = (LogOffset(0), LogOffset(0));
+    let who = member(broker_id).who.clone();
+    let greeting = own::Greeting { version: 1, who, segment_bytes: FILE, min, end, nonce: [1; 32] };
+    own::Hello::new(greeting).unwrap().bytes
+}
+
+fn has(written: u64, flushed: u64) -> Vec<u8> {
+    own::Note::Has { written: LogOffset(written), flushed: LogOffset(flushed) }.encode()
+}
+
+/// A feed that has answered the hello of broker 1.
+fn greeted(log: LogRange) -> Feed {
+    let mut feed = feed().greeting(member(0), [2; 32]);
+    let effects = feed.step(seconds(0), log, Event::Heard(&hello(1))).unwrap();
+    assert!(matches!(effects.send, Some(Outgoing::Answer(_))), "{effects:?}");
+    feed.step(seconds(0), log, Event::Sent).unwrap();
+    feed
+}
+
+#[test]
+fn a_slave_of_gantry_says_first_who_it_is_and_gets_the_log_with_its_first_report() {
+    let log = log(0, 5000);
+    let mut feed = feed().greeting(member(0), [2; 32]);
+    assert!(feed.who().is_none() && !feed.is_own());
+    let hello = hello(1);
+    for byte in &hello[..hello.len() - 1] {
+        assert_eq!(feed.step(seconds(0), log, Event::Heard(&[*byte])).unwrap(), Effects::default());
+    }
+    // Nobody waits for what stands behind it.
+    let rest = [&hello[hello.len() - 1..], &has(245, 100)].concat();
+    let effects = feed.step(seconds(1), log, Event::Heard(&rest)).unwrap();
+    assert_eq!((effects.begun, effects.flushed), (Some(LogOffset(245)), Some(LogOffset(100))));
+    assert!(matches!(effects.send, Some(Outgoing::Answer(_))), "{effects:?}");
+    assert_eq!(feed.who(), Some(&member(1).who));
+    assert_eq!(feed.step(seconds(1), log, Event::Sent).unwrap().send, frame(245));
+    assert_eq!(feed.header(LogOffset(245), 7, true).as_ref(), own::header(LogOffset(245), 7, true));
+}
+
+#[test]
+fn a_slave_of_apache_is_fed_as_ever_by_a_master_that_also_speaks_the_other_stream() {
+    let log = log(0, 5000);
+    let mut feed = feed().greeting(member(0), [2; 32]);
+    let effects = hears(&mut feed, seconds(0), log, &[245]).unwrap();
+    assert_eq!((effects.begun, effects.flushed, effects.send), (Some(LogOffset(245)), None, frame(245)));
+    assert_eq!(feed.header(LogOffset(245), 7, true).as_ref(), plain::header(LogOffset(245), 7));
+    assert!(feed.farewell(&Closed::NotAllowed).is_none(), "it would take words for a frame");
+    // It cannot go over to the other one.
+    let ended = feed.step(seconds(0), log, Event::Heard(&hello(1))).unwrap_err();
+    assert!(matches!(ended, Closed::Misread(_)), "{ended}");
+}
+
+#[test]
+fn what_is_on_the_device_is_below_what_is_written_and_does_not_go_back() {
+    let log = log(0, 5000);
+    let begun = || {
+        let mut feed = greeted(log);
+        feed.step(seconds(0), log, Event::Heard(&has(0, 0))).unwrap();
+        feed.step(seconds(0), log, Event::Read(5000)).unwrap();
+        feed.step(seconds(0), log, Event::Sent).unwrap();
+        feed
+    };
+    let mut feed = begun();
+    let effects = feed.step(seconds(0), log, Event::Heard(&[has(245, 0), has(735, 245)].concat())).unwrap();
+    assert_eq!((effects.acknowledged, effects.flushed), (Some(LogOffset(735)), Some(LogOffset(245))));
+    let effects = feed.step(seconds(0), log, Event::Heard(&has(735, 700))).unwrap();
+    assert_eq!((effects.acknowledged, effects.flushed), (None, Some(LogOffset(700))));
+    for (note, is_unsent) in
+        [(has(735, 736), true), (has(5001, 0), true), (has(735, 699), false), (has(734, 700), false)]
+    {
+        let mut feed = begun();
+        feed.step(seconds(0), log, Event::Heard(&has(735, 700))).unwrap();
+        let closed = feed.step(seconds(0), log, Event::Heard(&note)).unwrap_err();
+        assert!(matches!(closed, Closed::Unsent { .. }) == is_unsent, "{closed}");
+        assert!(matches!(closed, Closed::Back { .. }) != is_unsent, "{closed}");
+    }
+}
+
+#[test]
+fn a_hello_that_has_begun_has_to_be_over_soon_and_one_that_has_not_may_wait() {
+    let log = log(0, 0);
+    for (said, is_over) in [(&hello(1)[..1], false), (&hello(1)[..40], false), (&hello(1)[..], true)] {
+        let mut feed = feed().greeting(member(0), [2; 32]);
+        assert!(feed.step(seconds(10), log, Event::Due).is_ok());
+        let sent = feed.step(seconds(10), log, Event::Heard(said)).unwrap().send;
+        assert_eq!((sent.is_some(), feed.due()), (is_over, seconds(15)));
+        // One byte at a time does not help.
+        feed.step(seconds(14), log, Event::Heard(&[])).unwrap();
+        assert!(matches!(feed.step(seconds(15), log, Event::Due), Err(Closed::HalfHello(_))));
+    }
+    let mut feed = greeted(log);
+    feed.step(seconds(1), log, Event::Heard(&has(0, 0))).unwrap();
+    assert!(feed.step(seconds(21), log, Event::Due).is_ok(), "it has reported");
+}
+
+/// A slave of Gantry has compared the logs.
+#[test]
+fn that_a_slave_of_this_address_was_ahead_matters_on_the_plain_stream_only() {
+    let log = log(0, 1200);
+    let refused = Some(Refused { report: 1000, given: 900 });
+    let mut plain = feed().greeting(member(0), [2; 32]).after(refused);
+    assert!(matches!(hears(&mut plain, seconds(0), log, &[1000]), Err(Closed::Ahead { .. })));
+    let mut feed = greeted(log).after(refused);
+    assert!(feed.step(seconds(0), log, Event::Heard(&has(1000, 0))).is_ok());
+    // What no slave can have, nobody has.
+    let mut feed = greeted(LogRange { given: 900, ..log });
+    let ahead = feed.step(seconds(0), LogRange { given: 900, ..log }, Event::Heard(&has(1000, 0))).unwrap_err();
+    assert!(matches!(ahead, Closed::Ahead { report: 1000, given: 900 }));
+    let told = feed.farewell(&ahead).unwrap();
+    assert!(String::from_utf8_lossy(&told).contains("1000"), "it is told");
+}
+
+#[test]
+fn each_reason_has_a_name_of_its_own() {
+    let mut names = CLOSED.to_vec();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), CLOSED.len());
+    assert_eq!((CLOSED[Closed::Plain.kind()], CLOSED[Closed::Replaced.kind()]), ("plain", "replaced"));
+    assert_eq!(CLOSED[Closed::Unproven("x").kind()], "unproven");
+}
+
+proptest! {
+    /// Nothing was sent, so nothing above what slaves can have from before is acknowledged.
+    #[test]
+    fn whatever_a_stranger_says_acknowledges_nothing_that_it_cannot_have(
+        said in prop::collection::vec(any::<u8>(), 0..300),
+        (greets, size) in (any::<bool>(), 1_usize..50),
+    ) {
+        let log = LogRange { given: 900, ..log(0, 5000) };
+        let mut feed = feed().greeting(member(0), [2; 32]);
+        let stream = if greets { [hello(1), said].concat() } else { said };
+        for part in stream.chunks(size) {
+            let Ok(effects) = feed.step(seconds(0), log, Event::Heard(part)) else { break };
+            prop_assert!(effects.acknowledged.is_none_or(|at| at.0 <= 900), "{effects:?}");
+            prop_assert!(effects.flushed.is_none_or(|at| at.0 <= 900), "{effects:?}");
+        }
+    }
 }

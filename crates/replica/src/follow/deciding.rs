@@ -10,6 +10,7 @@ use protocol::code::ResponseCode;
 use protocol::record;
 use store::{AppendError, CopyError, LogCopy, NotWritable, Store, StoreError};
 
+use super::greeting::NotGreeted;
 use super::{Block, Broken, FollowEnd};
 use crate::asking::{Apart, AskError, Extent};
 
@@ -74,6 +75,9 @@ pub enum Failure {
         /// How long files are here.
         segment_bytes: u64,
     },
+    /// The two brokers do not know each other.
+    #[error(transparent)]
+    NotGreeted(#[from] NotGreeted),
     /// There is no connection.
     #[error("cannot connect: {0}")]
     Connect(io::Error),

@@ -24,14 +24,19 @@ use tracing::{info, warn};
 
 use super::back_off::BackOff;
 use super::deciding::{Failure, Missing, OwnLog, Put, compare, has_first, put_some, record_to_compare};
+use super::greeting::{Greeter, NotGreeted};
 use super::status::FollowStatus;
 use super::{Block, Event, Follow, FollowOptions};
 use crate::asking::{AskError, AskMaster, Extent};
-use crate::wire::plain;
+use crate::wire::own::{self, Greeting, Member};
+use crate::wire::secret::nonce;
 
 /// Bytes that are read from the socket at a time.
 const READ_BYTES: usize = 64 << 10;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+/// For a hello and its answer.
+const GREETING_PATIENCE: Duration = Duration::from_secs(5);
+const GREETING_READ_BYTES: usize = 4 << 10;
 /// Between two looks whether the log takes bytes again, and whether that is still wanted.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// A connection that lasted for so long was a good one, if the master said anything.
@@ -69,6 +74,8 @@ pub struct Follower {
     pub batch_topics: BatchTopics,
     /// Asks the master about its log, before it is followed.
     pub asking: AskMaster,
+    /// As which broker of its set it shows itself to a master of Gantry; none: it speaks Apache's plain stream only.
+    pub member: Option<Arc<Member>>,
     /// What others see of it.
     pub status: Arc<FollowStatus>,
 }
@@ -78,6 +85,7 @@ enum Happened {
     Heard(usize),
     Folded,
     Has,
+    Flushed,
     Due,
     /// The master was asked again how its log lies.
     Asked(Result<Extent, AskError>),
@@ -167,6 +175,7 @@ impl Follower {
         let late = || io::Error::from(io::ErrorKind::TimedOut);
         let mut socket = connecting.map_err(|_| late()).flatten().map_err(Failure::Connect)?;
         socket.set_nodelay(true).map_err(Failure::Connect)?;
+        let member = self.greets_as().await?;
         if OwnLog::of(&self.store).wants_first(self.options.from_last_file) {
             self.take_first(folding).await?;
         }
@@ -180,10 +189,16 @@ impl Follower {
         // Unless it was not asked.
         let has_answered = has.0 > 0 || !self.options.from_last_file;
         let mut follow = Follow::new(self.options, segment_bytes, self.clock.elapsed(), has, has_answered);
-        self.report(&mut socket, has).await?;
-        self.status.begun();
+        let mut early = Vec::new();
+        if let Some(member) = &member {
+            follow = follow.on_own();
+            early = self.greet(&mut socket, member).await?;
+        }
+        self.report(&mut socket, &mut follow).await?;
+        self.status.begun(member.is_some());
         self.status.connected(has_answered);
-        info!(master, %has, "the master is followed");
+        follow.step(self.clock.elapsed(), Event::Heard(&early))?;
+        info!(master, %has, is_own = member.is_some(), "the master is followed");
         let mut buffer = vec![0; READ_BYTES];
         let mut asked_at = has;
         let mut asking = pin!(self.ask_later());
@@ -206,6 +221,7 @@ impl Follower {
                     Happened::Folded
                 }
                 () = mark.reached(follow.reported().0.saturating_add(1)) => Happened::Has,
+                () = flushed_beyond(&self.store, follow.waits_for_device()) => Happened::Flushed,
                 extent = asking.as_mut() => Happened::Asked(extent),
                 () = sleep(left) => Happened::Due,
             };
@@ -215,7 +231,14 @@ impl Follower {
                     self.status.heard(self.clock.now(), now, bytes as u64);
                     follow.step(now, Event::Heard(&buffer[..bytes]))?
                 }
-                Happened::Folded | Happened::Has => follow.step(now, Event::Has(LogOffset(mark.get())))?,
+                Happened::Folded | Happened::Has => {
+                    let report = follow.step(now, Event::Has(LogOffset(mark.get())))?;
+                    if follow.waits_for_device().is_some() {
+                        self.store.want_flush();
+                    }
+                    report
+                }
+                Happened::Flushed => follow.step(now, Event::Flushed(LogOffset(self.store.flushed().get())))?,
                 Happened::Due => follow.step(now, Event::Due)?,
                 Happened::Asked(extent) => {
                     follow.answered(asked_at, extent.ok())?;
@@ -229,8 +252,8 @@ impl Follower {
             }
             *has_heard |= follow.has_heard();
             self.status.connected(follow.is_live());
-            if let Some(report) = report {
-                self.report(&mut socket, report).await?;
+            if report.is_some() {
+                self.report(&mut socket, &mut follow).await?;
             }
         }
     }
@@ -275,12 +298,76 @@ impl Follower {
         self.asking.extent().await
     }
 
-    async fn report(&self, socket: &mut TcpStream, has: LogOffset) -> Result<(), Failure> {
-        // Eight bytes for which there is no room: the master has not read for long.
-        let written = timeout(self.options.silence, socket.write_all(&plain::report(has))).await;
+    /// As whom the master is greeted; none: it speaks the plain stream.
+    async fn greets_as(&self) -> Result<Option<Arc<Member>>, Failure> {
+        let Some(member) = &self.member else { return Ok(None) };
+        match self.asking.is_own().await {
+            Ok(true) => Ok(Some(Arc::clone(member))),
+            Ok(false) if member.secret.is_some() => Err(NotGreeted::Plain.into()),
+            // Its main port is not known.
+            Err(AskError::NoMaster) if member.secret.is_none() => Ok(None),
+            Ok(false) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Says who this is, and has the master say the same. Returns what has come behind that.
+    async fn greet(&self, socket: &mut TcpStream, member: &Member) -> Result<Vec<u8>, Failure> {
+        let own = OwnLog::of(&self.store);
+        let greeting = Greeting {
+            version: own::VERSION,
+            who: member.who.clone(),
+            segment_bytes: own.segment_bytes,
+            min: own.min,
+            end: own.end,
+            nonce: nonce().map_err(Failure::Socket)?,
+        };
+        let mut greeter = Greeter::new(member, greeting)?;
+        let greeted = timeout(GREETING_PATIENCE, greeted(socket, &mut greeter)).await;
+        let failure = match greeted.unwrap_or_else(|_| Err(Failure::Socket(io::ErrorKind::TimedOut.into()))) {
+            Ok(early) => return Ok(early),
+            Err(failure) => failure,
+        };
+        if let Failure::NotGreeted(why) = &failure
+            && let Some(note) = why.told()
+        {
+            // The connection ends in any case.
+            let _ = timeout(GREETING_PATIENCE, socket.write_all(&note.encode())).await;
+        }
+        Err(failure)
+    }
+
+    async fn report(&self, socket: &mut TcpStream, follow: &mut Follow) -> Result<(), Failure> {
+        let report = follow.report(LogOffset(self.store.flushed().get()));
+        // A few bytes for which there is no room: the master has not read for long.
+        let written = timeout(self.options.silence, socket.write_all(&report)).await;
         written.map_err(|_| io::Error::from(io::ErrorKind::TimedOut)).flatten().map_err(Failure::Socket)?;
         self.status.reported(self.clock.now());
         Ok(())
+    }
+}
+
+/// Waits until more than this is on the device; for ever if that is nothing to wait for.
+async fn flushed_beyond(store: &Store, reported: Option<LogOffset>) {
+    match reported {
+        Some(reported) => store.flushed().reached(reported.0.saturating_add(1)).await,
+        None => pending().await,
+    }
+}
+
+/// Sends a hello, waits for the answer, and sends what follows from it. Returns what has come behind the answer.
+async fn greeted(socket: &mut TcpStream, greeter: &mut Greeter) -> Result<Vec<u8>, Failure> {
+    socket.write_all(greeter.hello()).await.map_err(Failure::Socket)?;
+    let mut buffer = vec![0; GREETING_READ_BYTES];
+    loop {
+        let mut heard = match socket.read(&mut buffer).await.map_err(Failure::Socket)? {
+            0 => return Err(Failure::Closed),
+            bytes => &buffer[..bytes],
+        };
+        if let Some(proof) = greeter.heard(&mut heard)? {
+            socket.write_all(&proof).await.map_err(Failure::Socket)?;
+            return Ok(heard.to_vec());
+        }
     }
 }
 

@@ -25,6 +25,8 @@ struct Now {
     master: Option<Arc<str>>,
     /// The master's log continues the one here, as far as the present connection is concerned.
     agrees: bool,
+    /// The log comes on the stream of Gantry.
+    is_own: bool,
     heard_at: Option<TimeMs>,
     reported_at: Option<TimeMs>,
     rate: Rate,
@@ -40,10 +42,10 @@ impl FollowStatus {
         self.now.lock().master = Some(Arc::clone(master));
     }
 
-    /// The master's log continues the one here, and gets a report.
-    pub(super) fn begun(&self) {
+    /// The master's log continues the one here, and gets a report, on the stream of Gantry or on the plain one.
+    pub(super) fn begun(&self, is_own: bool) {
         let mut now = self.now.lock();
-        now.agrees = true;
+        (now.agrees, now.is_own) = (true, is_own);
         now.connections += 1;
     }
 
@@ -88,6 +90,11 @@ impl FollowStatus {
     /// Whether there is a connection to a master whose log continues the one here. It may stand still.
     pub fn agrees(&self) -> bool {
         self.now.lock().agrees
+    }
+
+    /// Whether the last connection was on the stream of Gantry.
+    pub fn is_own(&self) -> bool {
+        self.now.lock().is_own
     }
 
     /// Connections since the start.

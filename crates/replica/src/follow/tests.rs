@@ -149,3 +149,32 @@ fn a_record_that_is_not_whole_by_the_second_heartbeat_is_asked_for_again() {
     hears(&mut follow, &frame(355, &[])).unwrap();
     assert_eq!(follow.settled(LogOffset(245)), Ok(()));
 }
+
+#[test]
+fn on_the_stream_of_gantry_a_report_also_says_what_is_on_the_device() {
+    let has = |written, flushed| Note::Has { written: LogOffset(written), flushed: LogOffset(flushed) }.encode();
+    let own =
+        |at, bytes: &[u8], asks| [own::header(LogOffset(at), bytes.len() as u32, asks).as_slice(), bytes].concat();
+    let mut follow = follow(245).on_own();
+    assert_eq!(follow.report(LogOffset(100)), has(245, 100));
+    assert_eq!(hears(&mut follow, &own(245, &[1; 100], false)), Ok(None));
+    assert!(follow.take_block(seconds(1), Vec::new()).is_some());
+    assert_eq!(follow.step(seconds(1), Event::Has(LogOffset(345))), Ok(Some(LogOffset(345))));
+    // The device is behind, and nobody waits for it.
+    assert_eq!((follow.report(LogOffset(245)), follow.waits_for_device()), (has(345, 245), None));
+    assert_eq!(follow.step(seconds(1), Event::Flushed(LogOffset(345))), Ok(None));
+    // The master asks for it from now on.
+    assert_eq!(hears(&mut follow, &own(345, &[], true)), Ok(None));
+    assert_eq!(follow.waits_for_device(), Some(LogOffset(245)));
+    assert_eq!(follow.step(seconds(1), Event::Flushed(LogOffset(300))), Ok(Some(LogOffset(345))));
+    assert_eq!(follow.report(LogOffset(300)), has(345, 300));
+    // More than is reported as written is nothing to be told yet, and nothing is taken back.
+    assert_eq!(follow.step(seconds(1), Event::Flushed(LogOffset(900))), Ok(Some(LogOffset(345))));
+    assert_eq!((follow.report(LogOffset(900)), follow.waits_for_device()), (has(345, 345), None));
+    assert_eq!(follow.report(LogOffset(200)), has(345, 345));
+
+    assert_eq!(hears(&mut follow, &own::end("enough")), Err(Broken::Ended("enough".to_owned())));
+    let mut follow = self::follow(245).on_own();
+    assert_eq!(hears(&mut follow, &own(244, &[], false)).unwrap_err(), Broken::Elsewhere { at: 244, expected: 245 });
+    assert!(matches!(hears(&mut self::follow(245).on_own(), &[77; 14]), Err(Broken::MisreadOwn(_))));
+}

@@ -6,6 +6,8 @@
 
 use protocol::LogOffset;
 
+use super::Gathered;
+
 /// Bytes of a report.
 pub const REPORT_BYTES: usize = 8;
 /// Bytes in front of a body.
@@ -48,32 +50,6 @@ pub fn header(at: LogOffset, body_bytes: u32) -> [u8; HEADER_BYTES] {
     offset.copy_from_slice(&at.0.to_be_bytes());
     bytes.copy_from_slice(&body_bytes.to_be_bytes());
     header
-}
-
-/// Bytes of a fixed length, in whatever parts they come.
-#[derive(Debug)]
-struct Gathered<const N: usize> {
-    bytes: [u8; N],
-    len: usize,
-}
-
-impl<const N: usize> Gathered<N> {
-    fn new() -> Gathered<N> {
-        Gathered { bytes: [0; N], len: 0 }
-    }
-
-    /// Takes what is missing from `bytes`; all of it, when it is whole.
-    fn take(&mut self, bytes: &mut &[u8]) -> Option<[u8; N]> {
-        let (taken, rest) = bytes.split_at((N - self.len).min(bytes.len()));
-        self.bytes[self.len..][..taken.len()].copy_from_slice(taken);
-        self.len += taken.len();
-        *bytes = rest;
-        if self.len < N {
-            return None;
-        }
-        self.len = 0;
-        Some(self.bytes)
-    }
 }
 
 /// Reads the reports of a slave.

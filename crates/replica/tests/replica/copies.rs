@@ -24,12 +24,18 @@ fn records(store: &Store) -> Vec<u64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slave_gets_all_of_a_log_of_several_files_and_what_comes_then() {
+    for wire in BOTH {
+        all_of_a_log_is_copied_on(wire).await;
+    }
+}
+
+async fn all_of_a_log_is_copied_on(wire: Wire) {
     let (of_master, of_slave) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (main, copy) = (open(of_master.path()), open(of_slave.path()));
     fill(&main, 0..400);
     assert!(main.end().0 > 4 * SEGMENT);
     let master = Master::of(&main);
-    let slave = Slave::of(&copy, master.address, ask(&main));
+    let slave = Slave::on(wire, &copy, master.address, ask(&main));
     came_to(&copy, main.end()).await;
     assert_copied(&main, &copy);
     // What is appended now is in the master's memory.
@@ -52,6 +58,7 @@ async fn a_slave_gets_all_of_a_log_of_several_files_and_what_comes_then() {
     assert_eq!((info.activated, info.master_addr), (true, Some(master.address.to_string())));
     assert!(info.last_read_timestamp > 0 && info.last_write_timestamp > 0);
     assert_eq!((slave.status.connections(), slave.status.failure()), (1, None));
+    assert_eq!((slave.status.is_own(), row.broker_id), (wire == Wire::Own, (wire == Wire::Own).then_some(1)));
     slave.stop().await;
     eventually("the slave to be gone", || master.slaves.list().is_empty()).await;
     assert_eq!(master.closed("ended"), 1);
@@ -60,14 +67,21 @@ async fn a_slave_gets_all_of_a_log_of_several_files_and_what_comes_then() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_is_cut_anywhere_costs_nothing() {
+    for wire in BOTH {
+        a_cut_costs_nothing_on(wire).await;
+    }
+}
+
+async fn a_cut_costs_nothing_on(wire: Wire) {
     let (of_master, of_slave) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (main, copy) = (open(of_master.path()), open(of_slave.path()));
     fill(&main, 0..300);
     let master = Master::of(&main);
     // In a header, behind one, in a record, behind a file, and then not any more.
-    let cuts = [5, 12, 13, 700, SEGMENT as usize + 40, 40_000];
+    let cuts = [5, 12, 13, 14, 700, SEGMENT as usize + 40, 40_000];
+    let cuts = cuts.map(|cut| wire.greeting_bytes() + cut);
     let harm = move |number: usize| Harm { cut_after: cuts.get(number).copied(), ..Harm::default() };
-    let slave = Slave::of(&copy, relay(master.address, harm).await, ask(&main));
+    let slave = Slave::on(wire, &copy, relay(master.address, harm).await, ask(&main));
     came_to(&copy, main.end()).await;
     fill(&main, 300..320);
     came_to(&copy, main.end()).await;
@@ -78,7 +92,29 @@ async fn a_connection_that_is_cut_anywhere_costs_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_greeting_that_is_cut_anywhere_is_begun_again() {
+    let (of_master, of_slave) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (main, copy) = (open(of_master.path()), open(of_slave.path()));
+    fill(&main, 0..20);
+    let master = Master::of(&main);
+    let answer = Wire::Own.greeting_bytes();
+    let cuts = [0, 1, 13, 14, 40, answer - 1, answer];
+    let harm = move |number: usize| Harm { cut_after: cuts.get(number).copied(), ..Harm::default() };
+    let slave = Slave::on(Wire::Own, &copy, relay(master.address, harm).await, ask(&main));
+    came_to(&copy, main.end()).await;
+    assert_copied(&main, &copy);
+    slave.stop().await;
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slave_that_starts_again_in_the_middle_of_a_record_goes_on_there() {
+    for wire in BOTH {
+        it_goes_on_in_a_record_on(wire).await;
+    }
+}
+
+async fn it_goes_on_in_a_record_on(wire: Wire) {
     let (of_master, of_slave) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let main = open(of_master.path());
     fill(&main, 0..200);
@@ -88,9 +124,13 @@ async fn a_slave_that_starts_again_in_the_middle_of_a_record_goes_on_there() {
         let copy = open(of_slave.path());
         // The stream begins with a header at the end of what is there.
         let begins = if copy.end().0 == 0 { places[1] } else { copy.end().0 };
-        let cut_after = Some((places[cut_in] + 50 - begins) as usize + 12);
-        let slave =
-            Slave::of(&copy, relay(master.address, move |_| Harm { cut_after, ..Harm::default() }).await, ask(&main));
+        let cut_after = Some((places[cut_in] + 50 - begins) as usize + wire.header_bytes() + wire.greeting_bytes());
+        let slave = Slave::on(
+            wire,
+            &copy,
+            relay(master.address, move |_| Harm { cut_after, ..Harm::default() }).await,
+            ask(&main),
+        );
         came_to(&copy, LogOffset(places[cut_in])).await;
         slave.stop().await;
         assert!(places.contains(&copy.end().0), "the log ends with a whole record");
@@ -101,7 +141,7 @@ async fn a_slave_that_starts_again_in_the_middle_of_a_record_goes_on_there() {
     }
     let copy = open(of_slave.path());
     assert!(copy.end().0 >= places[60]);
-    let slave = Slave::of(&copy, master.address, ask(&main));
+    let slave = Slave::on(wire, &copy, master.address, ask(&main));
     came_to(&copy, main.end()).await;
     assert_copied(&main, &copy);
     slave.stop().await;
@@ -163,15 +203,22 @@ async fn the_last_file_alone_is_copied_where_the_slave_or_an_apache_master_has_i
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_that_were_damaged_on_the_way_are_refused_and_asked_for_again() {
+    for wire in BOTH {
+        damage_is_refused_on(wire).await;
+    }
+}
+
+async fn damage_is_refused_on(wire: Wire) {
     let (of_master, of_slave) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (main, copy) = (open(of_master.path()), open(of_slave.path()));
     fill(&main, 0..100);
     let places = records(&main);
     let master = Master::of(&main);
     // A byte of a body, in the first frame of the first three connections.
-    let flip_at = Some((places[3] - places[1]) as usize + 12 + at::BODY + 9);
+    let before = wire.header_bytes() + wire.greeting_bytes();
+    let flip_at = Some((places[3] - places[1]) as usize + before + at::BODY + 9);
     let harm = move |number| Harm { flip_at: flip_at.filter(|_| number == 0), ..Harm::default() };
-    let slave = Slave::of(&copy, relay(master.address, harm).await, ask(&main));
+    let slave = Slave::on(wire, &copy, relay(master.address, harm).await, ask(&main));
     came_to(&copy, main.end()).await;
     assert_copied(&main, &copy);
     assert_eq!(slave.status.connections(), 2);
@@ -180,10 +227,10 @@ async fn bytes_that_were_damaged_on_the_way_are_refused_and_asked_for_again() {
     // Where it comes so each time, the log ends before it, and the failure says where that is.
     let of_other = tempfile::tempdir().unwrap();
     let other = open(of_other.path());
-    let flip_at = |at: u64| Some((places[3] - at) as usize + 12 + at::BODY + 9);
+    let flip_at = |at: u64| Some((places[3] - at) as usize + before + at::BODY + 9);
     let (first, again) = (flip_at(places[1]), flip_at(places[3]));
     let harm = move |number| Harm { flip_at: if number == 0 { first } else { again }, ..Harm::default() };
-    let slave = Slave::of(&other, relay(master.address, harm).await, ask(&main));
+    let slave = Slave::on(wire, &other, relay(master.address, harm).await, ask(&main));
     eventually("another attempt", || slave.status.connections() >= 2).await;
     eventually("the failure", || slave.status.failure().is_some()).await;
     let failure = slave.status.failure().unwrap();

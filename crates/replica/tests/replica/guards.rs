@@ -8,6 +8,7 @@ use std::time::Duration;
 use protocol::LogOffset;
 use replica::feed::{Allowed, FeedOptions, PortOptions};
 use replica::follow::FollowOptions;
+use replica::wire::own::Hello;
 use store::Store;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -16,9 +17,7 @@ use tokio::sync::watch;
 use crate::support::*;
 
 async fn connect(address: SocketAddr) -> TcpStream {
-    let socket = TcpStream::connect(address).await.unwrap();
-    socket.set_nodelay(true).unwrap();
-    socket
+    Guest::silent(Wire::Plain, address).await.socket
 }
 
 async fn report(socket: &mut TcpStream, end: u64) {
@@ -85,30 +84,34 @@ async fn false_reports_acknowledge_nothing_and_end_the_connection() {
     let dir = tempfile::tempdir().unwrap();
     let main = open(dir.path());
     fill(&main, 0..20);
-    let master = Master::of(&main);
     let end = main.end().0;
-    for (reports, reason) in [
-        (vec![1 << 50], "ahead"),
-        (vec![i64::MAX as u64], "ahead"),
-        (vec![end + 1000], "ahead"),
-        (vec![u64::MAX], "misread"),
-        (vec![end, end + 1], "unsent"),
-        (vec![end, 0], "back"),
-    ] {
-        let mut stranger = connect(master.address).await;
-        for end in &reports {
-            report(&mut stranger, *end).await;
+    for wire in BOTH {
+        let master = Master::of(&main);
+        for (reports, reason) in [
+            (vec![1 << 50], "ahead"),
+            (vec![i64::MAX as u64], "ahead"),
+            (vec![end + 1000], "ahead"),
+            (vec![u64::MAX], "misread"),
+            (vec![end, end + 1], "unsent"),
+            (vec![end, 0], "back"),
+        ] {
+            // A first byte above 0x7f begins a hello.
+            let reason_count = master.closed(reason);
+            let mut stranger = Guest::of(wire, master.address).await;
+            for end in &reports {
+                stranger.report(*end).await;
+            }
+            stranger.is_closed().await;
+            eventually(reason, || master.closed(reason) > reason_count).await;
+            eventually("no slave", || master.slaves.list().is_empty()).await;
         }
-        is_closed(&mut stranger).await;
-        eventually(reason, || master.closed(reason) > 0).await;
-        eventually("no slave", || master.slaves.list().is_empty()).await;
+        assert_eq!(master.closed("ahead"), 3, "{wire:?}");
+        assert_eq!(master.slaves.position(1), None);
+        let mut http = connect(master.address).await;
+        http.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").await.unwrap();
+        is_closed(&mut http).await;
+        master.stop().await;
     }
-    assert_eq!(master.closed("ahead"), 3);
-    assert_eq!(master.slaves.position(1), None);
-    let mut http = connect(master.address).await;
-    http.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").await.unwrap();
-    is_closed(&mut http).await;
-    master.stop().await;
 }
 
 /// The master has lost what the slave has, and then has as much again.
@@ -130,7 +133,7 @@ async fn a_slave_with_other_bytes_acknowledges_nothing_also_when_the_log_is_long
             // Another slave gets all of it.
             _ if copy.end() < main.end() => {
                 fill(&copy, 0..20);
-                let slave = Slave::of(&copy, master.address, ask(&main));
+                let slave = Slave::on(Wire::Own, &copy, master.address, ask(&main));
                 came_to(&copy, main.end()).await;
                 slave.stop().await;
             }
@@ -173,42 +176,50 @@ async fn a_slave_that_may_no_longer_have_the_log_is_let_go() {
     let of_port = Arc::clone(&may);
     let allowed = Allowed::changing(move |_| of_port.load(Ordering::Relaxed), changes);
     let master = Master::with(&main, PortOptions::new(allowed));
-    let mut slave = connect(master.address).await;
-    report(&mut slave, main.end().0).await;
-    eventually("the slave", || master.slaves.positions() == [main.end()]).await;
-    // Something else has changed.
-    changed.send(()).unwrap();
-    fill(&main, 20..30);
-    let mut has = 0;
-    while has < main.end().0 {
-        let (at, body) = frame(&mut slave).await;
-        has = at + body.len() as u64;
+    for (wire, upto) in BOTH.into_iter().zip([30, 40]) {
+        may.store(true, Ordering::Relaxed);
+        let mut slave = Guest::of(wire, master.address).await;
+        slave.report(main.end().0).await;
+        eventually("the slave", || master.slaves.positions() == [main.end()]).await;
+        // Something else has changed.
+        changed.send(()).unwrap();
+        fill(&main, upto - 10..upto);
+        let mut has = 0;
+        while has < main.end().0 {
+            let (at, body) = slave.frame().await;
+            has = at + body.len() as u64;
+        }
+        slave.report(main.end().0).await;
+        eventually("the acknowledgement", || master.slaves.positions() == [main.end()]).await;
+        may.store(false, Ordering::Relaxed);
+        changed.send(()).unwrap();
+        match wire {
+            Wire::Plain => _ = slave.is_closed().await,
+            Wire::Own => assert!(slave.words().await.contains("replicaAllow")),
+        }
+        eventually("it is gone", || master.slaves.list().is_empty()).await;
     }
-    report(&mut slave, main.end().0).await;
-    eventually("the acknowledgement", || master.slaves.positions() == [main.end()]).await;
-    may.store(false, Ordering::Relaxed);
-    changed.send(()).unwrap();
-    is_closed(&mut slave).await;
-    eventually("it is gone", || master.slaves.list().is_empty()).await;
-    assert_eq!(master.closed("notAllowed"), 1);
+    assert_eq!(master.closed("notAllowed"), 2);
     master.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_port_that_closes_gives_slaves_what_is_left_of_the_log() {
-    let (of_master, of_slave) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (main, copy) = (open(of_master.path()), open(of_slave.path()));
-    fill(&main, 0..20);
-    let options = PortOptions { last_frames: PATIENCE, ..PortOptions::new(all()) };
-    let master = Master::with(&main, options);
-    let slave = Slave::of(&copy, master.address, ask(&main));
-    came_to(&copy, main.end()).await;
-    let mut silent = connect(master.address).await;
-    fill(&main, 20..400);
-    master.stop().await;
-    assert_copied(&main, &copy);
-    is_closed(&mut silent).await;
-    slave.stop().await;
+    for wire in BOTH {
+        let (of_master, of_slave) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (main, copy) = (open(of_master.path()), open(of_slave.path()));
+        fill(&main, 0..20);
+        let options = PortOptions { last_frames: PATIENCE, ..PortOptions::new(all()) };
+        let master = Master::with(&main, options);
+        let slave = Slave::on(wire, &copy, master.address, ask(&main));
+        came_to(&copy, main.end()).await;
+        let mut silent = connect(master.address).await;
+        fill(&main, 20..400);
+        master.stop().await;
+        assert_copied(&main, &copy);
+        is_closed(&mut silent).await;
+        slave.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -216,19 +227,27 @@ async fn a_slave_that_hangs_does_not_keep_a_port_from_closing() {
     let dir = tempfile::tempdir().unwrap();
     let main = open(dir.path());
     fill(&main, 0..20);
-    let options = PortOptions { last_frames: Duration::from_millis(50), ..PortOptions::new(all()) };
-    let master = Master::with(&main, options);
-    let mut hangs = connect(master.address).await;
-    report(&mut hangs, 0).await;
-    eventually("the slave", || master.slaves.list().len() == 1).await;
-    let slaves = Arc::clone(&master.slaves);
-    master.stop().await;
-    assert!(slaves.list().is_empty());
-    is_closed(&mut hangs).await;
+    for wire in BOTH {
+        let options = PortOptions { last_frames: Duration::from_millis(50), ..PortOptions::new(all()) };
+        let master = Master::with(&main, options);
+        let mut hangs = Guest::of(wire, master.address).await;
+        hangs.report(0).await;
+        eventually("the slave", || master.slaves.list().len() == 1).await;
+        let slaves = Arc::clone(&master.slaves);
+        master.stop().await;
+        assert!(slaves.list().is_empty());
+        hangs.is_closed().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_that_say_nothing_make_way_for_a_slave() {
+async fn connections_that_say_nothing_or_half_a_hello_make_way_for_a_slave() {
+    for wire in BOTH {
+        make_way_for(wire).await;
+    }
+}
+
+async fn make_way_for(wire: Wire) {
     let (of_master, of_slave) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (main, copy) = (open(of_master.path()), open(of_slave.path()));
     fill(&main, 0..50);
@@ -236,10 +255,14 @@ async fn connections_that_say_nothing_make_way_for_a_slave() {
     options.connections_max = 16;
     let master = Master::with(&main, options);
     let mut scanners = Vec::new();
-    for _ in 0..300 {
-        scanners.push(connect(master.address).await);
+    let half = &Hello::new(greeting(1)).unwrap().bytes;
+    for number in 0..300 {
+        let mut scanner = connect(master.address).await;
+        // It may be gone by then.
+        let _ = scanner.write_all(&half[..number % half.len()]).await;
+        scanners.push(scanner);
     }
-    let slave = Slave::of(&copy, master.address, ask(&main));
+    let slave = Slave::on(wire, &copy, master.address, ask(&main));
     came_to(&copy, main.end()).await;
     // The crowd before it may have cost it an attempt.
     let connections = slave.status.connections();

@@ -5,4 +5,5 @@
 mod agreeing;
 mod copies;
 mod guards;
+mod own;
 mod support;

@@ -16,6 +16,9 @@ use replica::asking::{AskError, AskMaster, Extent};
 use replica::feed::{Allowed, FeedPort, PortOptions};
 use replica::follow::{BatchTopics, FollowEnd, FollowOptions, FollowStatus, Follower};
 use replica::lag::Slaves;
+use replica::wire::own::{self, Answered, Answers, Greeting, Hello, Identity, Member, Note};
+use replica::wire::plain;
+use replica::wire::secret::Secret;
 use store::{
     AppendError, FlushMode, LogCopy, RecordBatch, Retention, Store, StoreEnv, StoreError, StoreOptions, TagsCode,
 };
@@ -179,6 +182,17 @@ pub fn nobody_to_ask() -> AskMaster {
     AskMaster::new(|| Box::pin(async { Err(AskError::NoMaster) }), |_| Box::pin(async { Err(AskError::NoMaster) }))
 }
 
+/// A broker of the set, which has this secret.
+pub fn member(broker_id: i64, secret: Option<&str>) -> Arc<Member> {
+    let who = Identity { cluster: "DefaultCluster".into(), set: "broker-a".into(), broker_id };
+    Arc::new(Member { who, secret: secret.map(Secret::new) })
+}
+
+/// Says of a master that it speaks the stream of Gantry.
+pub fn own_stream(asking: AskMaster) -> AskMaster {
+    asking.with_streams(|| Box::pin(async { Ok(true) }))
+}
+
 /// The port of a master.
 pub struct Master {
     pub address: SocketAddr,
@@ -194,7 +208,9 @@ impl Master {
         Master::with(store, PortOptions::new(Allowed::new(|_| true)))
     }
 
+    /// Both streams are spoken at it.
     pub fn with(store: &Arc<Store>, options: PortOptions) -> Master {
+        let options = PortOptions { member: options.member.or(Some(member(0, None))), ..options };
         let (slaves, acknowledged) = (Arc::new(Slaves::of(store.end())), Arc::new(AtomicUsize::new(0)));
         let count = Arc::clone(&acknowledged);
         slaves.on_change(move |_| {
@@ -235,12 +251,37 @@ impl Slave {
         Slave::knowing(store, master, asking, options, Arc::new(|_| Ok(HashSet::new())))
     }
 
+    /// A slave on this stream; on that of Gantry it is broker 1.
+    pub fn on(wire: Wire, store: &Arc<Store>, master: SocketAddr, asking: AskMaster) -> Slave {
+        match wire {
+            Wire::Plain => Slave::of(store, master, asking),
+            Wire::Own => Slave::own(store, master, asking, member(1, None)),
+        }
+    }
+
+    /// A slave of Gantry, whose master says that it is of Gantry.
+    pub fn own(store: &Arc<Store>, master: SocketAddr, asking: AskMaster, member: Arc<Member>) -> Slave {
+        let (options, none) = (FollowOptions::default(), Arc::new(|_: &[&str]| Ok(HashSet::new())));
+        Slave::start(store, master, own_stream(asking), options, none, Some(member))
+    }
+
     pub fn knowing(
         store: &Arc<Store>,
         master: SocketAddr,
         asking: AskMaster,
         options: FollowOptions,
         batch_topics: BatchTopics,
+    ) -> Slave {
+        Slave::start(store, master, asking, options, batch_topics, None)
+    }
+
+    pub fn start(
+        store: &Arc<Store>,
+        master: SocketAddr,
+        asking: AskMaster,
+        options: FollowOptions,
+        batch_topics: BatchTopics,
+        member: Option<Arc<Member>>,
     ) -> Slave {
         let status = Arc::new(FollowStatus::default());
         let follower = Follower {
@@ -250,6 +291,7 @@ impl Slave {
             options,
             batch_topics,
             asking,
+            member,
             status: Arc::clone(&status),
         };
         let (masters, shown) = watch::channel(Some(Arc::from(master.to_string())));
@@ -317,4 +359,128 @@ async fn pass(slave: TcpStream, master: TcpStream, harm: Harm) {
 pub fn begin_at(root: &Path, at: LogOffset) -> Arc<Store> {
     LogCopy::begin_at(&options(root), &StoreEnv::real(), at).unwrap();
     open(root)
+}
+
+/// Which stream a slave speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wire {
+    Plain,
+    Own,
+}
+
+pub const BOTH: [Wire; 2] = [Wire::Plain, Wire::Own];
+
+impl Wire {
+    /// Bytes in front of a body.
+    pub fn header_bytes(self) -> usize {
+        match self {
+            Wire::Plain => plain::HEADER_BYTES,
+            Wire::Own => own::HEADER_BYTES,
+        }
+    }
+
+    /// Bytes that come in front of the first frame.
+    pub fn greeting_bytes(self) -> usize {
+        let answer = || own::answer(&greeting(0).encode().unwrap(), None).len();
+        if self == Wire::Own { answer() } else { 0 }
+    }
+}
+
+/// What a broker with an empty log says of itself.
+pub fn greeting(broker_id: i64) -> Greeting {
+    let (min, end) = (LogOffset(0), LogOffset(0));
+    let who = member(broker_id, None).who.clone();
+    Greeting { version: own::VERSION, who, segment_bytes: SEGMENT, min, end, nonce: [1; 32] }
+}
+
+/// A slave that a test plays, byte for byte.
+pub struct Guest {
+    pub socket: TcpStream,
+    wire: Wire,
+}
+
+impl Guest {
+    /// One that has greeted, if it has to; as broker 1.
+    pub async fn of(wire: Wire, master: SocketAddr) -> Guest {
+        match wire {
+            Wire::Plain => Guest::silent(wire, master).await,
+            Wire::Own => Guest::greets(master, greeting(1)).await,
+        }
+    }
+
+    /// One that has said nothing.
+    pub async fn silent(wire: Wire, master: SocketAddr) -> Guest {
+        let socket = TcpStream::connect(master).await.unwrap();
+        socket.set_nodelay(true).unwrap();
+        Guest { socket, wire }
+    }
+
+    /// One that says this, and has to be let in.
+    pub async fn greets(master: SocketAddr, greeting: Greeting) -> Guest {
+        let mut guest = Guest::silent(Wire::Own, master).await;
+        match guest.answer(greeting).await {
+            Answered::Goes(_) => guest,
+            Answered::Ends(why) => panic!("{why}"),
+        }
+    }
+
+    /// Greets, and what the master says to it.
+    pub async fn answer(&mut self, greeting: Greeting) -> Answered {
+        self.socket.write_all(&Hello::new(greeting).unwrap().bytes).await.unwrap();
+        let (mut answers, mut byte) = (Answers::default(), [0]);
+        in_time("an answer", async {
+            loop {
+                self.socket.read_exact(&mut byte).await.unwrap();
+                if let Some(answered) = answers.next(&mut &byte[..]).unwrap() {
+                    return answered;
+                }
+            }
+        })
+        .await
+    }
+
+    pub async fn report(&mut self, end: u64) {
+        self.has(end, end).await;
+    }
+
+    /// On the plain stream nothing is said of the device.
+    pub async fn has(&mut self, written: u64, flushed: u64) {
+        let note = Note::Has { written: LogOffset(written), flushed: LogOffset(flushed) };
+        let bytes = if self.wire == Wire::Own { note.encode() } else { written.to_be_bytes().to_vec() };
+        self.socket.write_all(&bytes).await.unwrap();
+    }
+
+    /// A frame as it comes: place and body.
+    pub async fn frame(&mut self) -> (u64, Vec<u8>) {
+        let mut header = vec![0; self.wire.header_bytes()];
+        in_time("a frame", self.socket.read_exact(&mut header)).await.unwrap();
+        let number = if self.wire == Wire::Own { &header[2..] } else { &header[..] };
+        let mut body = vec![0; u32::from_be_bytes(number[8..].try_into().unwrap()) as usize];
+        in_time("a body", self.socket.read_exact(&mut body)).await.unwrap();
+        (u64::from_be_bytes(number[..8].try_into().unwrap()), body)
+    }
+
+    /// The other side has closed it; all that came before.
+    pub async fn is_closed(&mut self) -> Vec<u8> {
+        let (mut bytes, mut all) = (vec![0; 64 << 10], Vec::new());
+        in_time("the close", async {
+            while let Ok(count @ 1..) = self.socket.read(&mut bytes).await {
+                all.extend_from_slice(&bytes[..count]);
+            }
+        })
+        .await;
+        all
+    }
+
+    /// The words with which the other side has closed it, behind frames.
+    pub async fn words(&mut self) -> String {
+        let all = self.is_closed().await;
+        let (mut frames, mut left, mut words) = (own::Frames::default(), &all[..], String::new());
+        while let Some(piece) = frames.next(&mut left).unwrap() {
+            if let own::Piece::End(why) = piece {
+                words = why;
+            }
+        }
+        words
+    }
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 use protocol::LogOffset;
 use protocol::record::at;
 use replica::feed::{Closed, Event, Feed, LogRange, Outgoing};
-use replica::lag::Slaves;
-use replica::wire::plain;
+use replica::lag::{Peer, Slaves};
 use store::Store;
 
 use super::Lie;
@@ -67,6 +66,13 @@ impl Feeding {
         slaves.leave(self.number, elapsed);
     }
 
+    /// The slave is told why, if its stream has words, before the connection is closed.
+    pub fn take_leave(&self, why: &Closed, links: &mut Links, now: u64) {
+        if let Some(words) = self.feed.farewell(why).filter(|_| self.sent == 0) {
+            links.send(self.link, End::Master, &words, now);
+        }
+    }
+
     /// Goes on. Says what the slave has acknowledged, or why the connection ends.
     pub fn step(&mut self, master: &Node, around: &mut Around<'_>) -> Result<Option<LogOffset>, Closed> {
         let Some(store) = &master.side.store else { return Err(Closed::Stopping) };
@@ -122,21 +128,27 @@ impl Feeding {
         let effects = self.feed.step(elapsed, range, event)?;
         let end = LogOffset(end);
         if let Some(at) = effects.begun {
-            master.slaves.begun(self.number, self.address(around.lie), elapsed, at, end);
+            master.slaves.begun(self.number, self.peer(around.lie), elapsed, at, end);
+        }
+        if let Some(to) = effects.flushed {
+            master.slaves.flushed(self.number, to);
         }
         if let Some(to) = effects.acknowledged {
             master.slaves.acknowledge(self.number, elapsed, to, end);
             *acknowledged = Some(to);
         }
         match effects.send {
-            Some(Outgoing::Heartbeat { at }) => self.out = plain::header(at, 0).to_vec(),
+            Some(Outgoing::Answer(bytes)) => self.out = bytes,
+            Some(Outgoing::Heartbeat { at }) => {
+                self.out = self.feed.header(at, 0, store.is_sync_flush()).as_ref().to_vec()
+            }
             Some(Outgoing::Frame { at, max }) => {
                 let _in_charge = master.side.world.turns.enter();
                 let gone = || Closed::Behind { report: at.0, min: store.min_offset().0 };
                 let slice = store.raw_bytes(at, max)?.ok_or_else(gone)?;
                 let mut body = slice.as_ref().to_vec();
                 around.damage(at.0, &mut body);
-                self.out = plain::header(at, body.len() as u32).to_vec();
+                self.out = self.feed.header(at, body.len() as u32, store.is_sync_flush()).as_ref().to_vec();
                 self.out.extend_from_slice(&body);
                 self.feed.step(elapsed, range, Event::Read(body.len()))?;
                 master.slaves.sending(self.number, elapsed, self.feed.next(), body.len(), end);
@@ -146,10 +158,16 @@ impl Feeding {
         Ok(())
     }
 
-    /// One host a slave.
-    fn address(&self, lie: Option<Lie>) -> SocketAddr {
-        let host = if lie == Some(Lie::ConnectionsAreCopies) { self.number as u8 } else { self.slave as u8 };
-        SocketAddr::from(([10, 0, 0, host], 40_000 + self.number as u16 % 10_000))
+    /// One host a slave, unless they say who they are: then all have the same.
+    fn peer(&self, lie: Option<Lie>) -> Peer {
+        let is_split = lie == Some(Lie::ConnectionsAreCopies);
+        let broker_id = self.feed.who().map(|who| if is_split { self.number as i64 + 1 } else { who.broker_id });
+        let host = match broker_id {
+            Some(_) => 0,
+            None if is_split => self.number as u8,
+            None => self.slave as u8,
+        };
+        Peer { address: SocketAddr::from(([10, 0, 0, host], 40_000 + self.number as u16 % 10_000)), broker_id }
     }
 }
 

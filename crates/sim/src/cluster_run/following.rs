@@ -11,8 +11,9 @@ use net::CallError;
 use protocol::LogOffset;
 use replica::asking::{Apart, AskError, Extent};
 use replica::follow::deciding::{self, Failure, Missing, OwnLog, Put};
+use replica::follow::greeting::{Greeter, NotGreeted};
 use replica::follow::{BackOff, Block, Broken, Event, Follow, FollowEnd, FollowOptions};
-use replica::wire::plain;
+use replica::wire::own::{self, Greeting, Member};
 use store::{CopyError, LogCopy, Misfit, Store};
 
 use super::Lie;
@@ -21,6 +22,7 @@ use crate::side::Side;
 use crate::verdict::{Report, Verdict};
 
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+const GREETING_PATIENCE: Duration = Duration::from_secs(5);
 /// For a question and its answer, in ms.
 const ASK_PATIENCE_MS: u64 = 3_000;
 /// A connection that lasted for so long was a good one, if the master said anything.
@@ -100,6 +102,12 @@ enum State {
         record: Vec<u8>,
         ask: Ask,
     },
+    /// The stream of Gantry begins with who they are.
+    Greets {
+        greeter: Box<Greeter>,
+        out: Vec<u8>,
+        until: Duration,
+    },
     Streams(Box<Stream>),
     /// The owner has to do something.
     Ended,
@@ -126,6 +134,7 @@ pub(super) struct Following {
     number: usize,
     pub master: usize,
     options: FollowOptions,
+    member: Option<Arc<Member>>,
     state: State,
     link: Option<Link>,
     copy: Option<LogCopy>,
@@ -140,11 +149,18 @@ pub(super) struct Following {
 }
 
 impl Following {
-    pub fn new(number: usize, master: usize, options: FollowOptions, random: Random) -> Following {
+    pub fn new(
+        number: usize,
+        master: usize,
+        options: FollowOptions,
+        member: Option<Arc<Member>>,
+        random: Random,
+    ) -> Following {
         Following {
             number,
             master,
             options,
+            member,
             state: State::Pause { until: Duration::ZERO },
             link: None,
             copy: None,
@@ -168,9 +184,12 @@ impl Following {
         match &mut self.state {
             State::First { ask } | State::Lies { ask, .. } | State::Compares { ask, .. } => Some(ask),
             State::Streams(stream) => stream.ask.as_mut(),
-            State::Pause { .. } | State::Connecting { .. } | State::FirstPut { .. } | State::Mark | State::Ended => {
-                None
-            }
+            State::Pause { .. }
+            | State::Connecting { .. }
+            | State::FirstPut { .. }
+            | State::Mark
+            | State::Greets { .. }
+            | State::Ended => None,
         }
     }
 
@@ -212,7 +231,13 @@ impl Following {
             Err(failure) => self.missing.weigh(failure, elapsed),
         };
         around.report.tell(|| format!("the {} does not follow: {failure}", side.name));
-        if let Failure::Broken(Broken::Elsewhere { .. } | Broken::Misread(_)) | Failure::Bug = failure {
+        let has_misled = matches!(&failure, Failure::NotGreeted(why) if !matches!(why, NotGreeted::Refused(_)));
+        let is_wrong = has_misled
+            || matches!(
+                failure,
+                Failure::Broken(Broken::Elsewhere { .. } | Broken::Misread(_) | Broken::MisreadOwn(_)) | Failure::Bug
+            );
+        if is_wrong {
             around.report.find(Verdict::Differs, format!("the {}: {failure}", side.name));
         }
         if is_for_operators(&failure) {
@@ -310,6 +335,21 @@ impl Following {
                 }
                 Some(Answer::Extent(_)) | None => State::Compares { at, record, ask },
             },
+            State::Greets { mut greeter, mut out, until } => {
+                let Some(link) = self.link else { return Err(Failure::Bug) };
+                if !side.has_crashed() {
+                    let sent = around.links.send(link, End::Slave, &out, around.now);
+                    out.drain(..sent);
+                }
+                let (bytes, is_over) = around.links.receive(link, End::Slave);
+                let mut heard = bytes.as_slice();
+                match greeter.heard(&mut heard)? {
+                    Some(proof) => return self.streams(proof, heard, side, store, around),
+                    None if is_over => return Err(Failure::Closed),
+                    None if elapsed >= until => return Err(Failure::Socket(io::ErrorKind::TimedOut.into())),
+                    None => State::Greets { greeter, out, until },
+                }
+            }
             State::Streams(mut stream) => {
                 self.stream(&mut stream, side, store, around)?;
                 State::Streams(stream)
@@ -325,15 +365,39 @@ impl Following {
         store: &Arc<Store>,
         around: &mut Around<'_>,
     ) -> Result<(State, Option<Told>), Failure> {
+        let (Some(member), Some(link)) = (&self.member, self.link) else {
+            return self.streams(Vec::new(), &[], side, store, around);
+        };
+        let OwnLog { min, end, segment_bytes } = OwnLog::of(store);
+        let (version, who, nonce) = (own::VERSION, member.who.clone(), super::nonce_of(link));
+        let greeting = Greeting { version, who, segment_bytes, min, end, nonce };
+        let greeter = Box::new(Greeter::new(member, greeting)?);
+        let (out, until) = (greeter.hello().to_vec(), side.world.clock.elapsed() + GREETING_PATIENCE);
+        Ok((State::Greets { greeter, out, until }, None))
+    }
+
+    /// The first report goes out, behind what is to be said before it. Something may have come already.
+    fn streams(
+        &mut self,
+        before: Vec<u8>,
+        early: &[u8],
+        side: &Side,
+        store: &Arc<Store>,
+        around: &mut Around<'_>,
+    ) -> Result<(State, Option<Told>), Failure> {
         let Some(link) = self.link else { return Err(Failure::Bug) };
         let (has, elapsed) = (store.end(), side.world.clock.elapsed());
         let has_answered = has.0 > 0 || !self.options.from_last_file;
-        let follow = Follow::new(self.options, store.options().segment_bytes, elapsed, has, has_answered);
+        let mut follow = Follow::new(self.options, store.options().segment_bytes, elapsed, has, has_answered);
+        if self.member.is_some() {
+            follow = follow.on_own();
+        }
         let ask_due = elapsed + self.ask_every();
         let (folding, buffer, ask) = (None, Vec::new(), None);
         let mut stream = Stream { follow, folding, buffer, asked_at: has, ask_due, ask, out: Vec::new() };
         check_report(has, side, store, around.report);
-        stream.out = plain::report(has).to_vec();
+        stream.out = [before, stream.follow.report(LogOffset(store.flushed().get()))].concat();
+        stream.follow.step(elapsed, Event::Heard(early))?;
         around.report.tell(|| format!("the {} follows the master, from {} on", side.name, has.0));
         (self.failure, self.refused_at) = (None, None);
         Ok((State::Streams(Box::new(stream)), Some(Told::Began { link })))
@@ -375,6 +439,10 @@ impl Following {
             } else if is_over {
                 return Err(Failure::Closed);
             }
+        }
+        if stream.follow.waits_for_device().is_some() {
+            store.want_flush();
+            stream.step(Event::Flushed(LogOffset(store.flushed().get())), side, store, around)?;
         }
         if around.lie == Some(Lie::ReportsBeforeAppends) {
             stream.step(Event::Has(stream.follow.next()), side, store, around)?;
@@ -423,7 +491,7 @@ impl Stream {
     fn step(&mut self, event: Event<'_>, side: &Side, store: &Store, around: &mut Around<'_>) -> Result<(), Failure> {
         if let Some(has) = self.follow.step(side.world.clock.elapsed(), event)? {
             check_report(has, side, store, around.report);
-            self.out.extend_from_slice(&plain::report(has));
+            self.out.extend_from_slice(&self.follow.report(LogOffset(store.flushed().get())));
         }
         Ok(())
     }
@@ -474,6 +542,7 @@ pub(super) fn is_for_operators(failure: &Failure) -> bool {
         Failure::Apart(_) | Failure::Damaged { .. } => true,
         Failure::Copy(CopyError::NotEmpty { .. }) => true,
         Failure::Broken(_)
+        | Failure::NotGreeted(_)
         | Failure::Copy(_)
         | Failure::NotAFile { .. }
         | Failure::Ask(_)
@@ -491,6 +560,9 @@ pub(super) fn is_for_operators(failure: &Failure) -> bool {
 
 /// Whether a failure says that files of the two logs have different sizes.
 pub(super) fn is_of_file_size(failure: &Failure) -> bool {
+    if let Failure::NotGreeted(NotGreeted::Refused(why)) = failure {
+        return why.contains("mappedFileSizeCommitLog");
+    }
     matches!(
         failure,
         Failure::NotAFile { .. }

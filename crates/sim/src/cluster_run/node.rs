@@ -5,6 +5,7 @@ use std::sync::Arc;
 use env::Random;
 use replica::follow::FollowOptions;
 use replica::lag::Slaves;
+use replica::wire::own::Member;
 
 use super::feeding::Feeding;
 use super::following::Following;
@@ -19,6 +20,8 @@ pub(super) struct Node {
     pub feeds: Vec<Feeding>,
     pub slaves: Arc<Slaves>,
     pub side: Side,
+    /// As whom it shows itself, where the brokers speak the stream of Gantry.
+    pub member: Option<Arc<Member>>,
     /// Counts its processes.
     pub life: u32,
     /// It is down until then.
@@ -44,6 +47,7 @@ impl Node {
             feeds: Vec::new(),
             slaves: Arc::default(),
             side,
+            member: None,
             life: 0,
             down_until: None,
             rate,
@@ -82,7 +86,8 @@ impl Node {
     /// Follows a master from now on.
     pub fn follow(&mut self, master: usize, options: FollowOptions) {
         let random = Random::seeded(self.side.world.dice.next_u64());
-        self.following = Some(Following::new(self.number, master, options, random));
+        let member = self.member.clone();
+        self.following = Some(Following::new(self.number, master, options, member, random));
     }
 
     /// Its process is gone: all that was in its memory.

@@ -173,6 +173,7 @@ impl Run<'_> {
         };
         side.is_calm = old.side.is_calm;
         let mut node = Node::new(number, side, old.rate);
+        node.member = old.member.clone();
         (node.life, node.down_until) = (old.life + 1, old.down_until);
         node.side.world.pass(self.now);
         self.nodes[number] = node;
