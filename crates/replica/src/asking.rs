@@ -118,6 +118,56 @@ pub enum AskError {
     /// The address of the master's main port is not known yet.
     #[error("the address of the master is not known")]
     NoMaster,
+    /// That broker is a slave.
+    #[error("the broker at {address} is no master (any more, or yet)")]
+    IsNoMaster {
+        /// Its main port.
+        address: String,
+    },
+    /// The master has been deposed, or this broker has been a master that the set has forgotten.
+    #[error(
+        "the broker at {address} is master of epoch {theirs}, and this broker has followed epoch {ours}, which is later: it is not followed. If it is to be \
+         the master, `gantry admin switchMaster --old-master-is-down` gives it a later epoch; otherwise it follows the master of epoch {ours}"
+    )]
+    EarlierEpoch {
+        /// Its main port.
+        address: String,
+        /// Its epoch.
+        theirs: u64,
+        /// The highest that is known here.
+        ours: u64,
+    },
+    /// What is here and not there is cut off by the next start.
+    #[error(
+        "the log here goes beyond {at}, where that of the master of epoch {epoch} goes on with other messages: it is cut there"
+    )]
+    Cuts {
+        /// Where the log here will end.
+        at: LogOffset,
+        /// The master's.
+        epoch: u64,
+    },
+    /// It cannot be cut off.
+    #[error(
+        "the log here goes beyond {at}, where that of the master of epoch {epoch} goes on with other messages, and cannot be cut: {why}; move the store of this \
+         broker away to copy the log anew"
+    )]
+    CannotCut {
+        /// Where it should end.
+        at: LogOffset,
+        /// The master's.
+        epoch: u64,
+        /// What the store says.
+        why: String,
+    },
+    /// Its epochs cannot be taken over.
+    #[error("the epochs of the master at {address} are not taken over: {why}")]
+    Epochs {
+        /// Its main port.
+        address: String,
+        /// Why.
+        why: String,
+    },
 }
 
 /// A question on its way.
@@ -156,8 +206,15 @@ impl fmt::Debug for AskMaster {
 
 /// Asks a broker at its main port where its log lies.
 pub async fn extent(client: &Client, master: &str) -> Result<Extent, AskError> {
+    Ok(about(client, master).await?.0)
+}
+
+/// The same, and whether it is a broker of ours, which answers more requests than Apache's.
+pub async fn about(client: &Client, master: &str) -> Result<(Extent, bool), AskError> {
     let answer = client.call(master, request::GET_BROKER_RUNTIME_INFO, &(), Bytes::new(), PATIENCE).await?;
-    read_extent(&accepted(request::GET_BROKER_RUNTIME_INFO, answer)?.body)
+    let body = accepted(request::GET_BROKER_RUNTIME_INFO, answer)?.body;
+    let is_ours = fastjson::from_slice::<KvTable>(&body).is_ok_and(|told| told.table.contains_key("gantryVersion"));
+    Ok((read_extent(&body)?, is_ours))
 }
 
 /// Asks a broker at its main port for the record that begins at a log offset, as it is stored.
