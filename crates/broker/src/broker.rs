@@ -46,6 +46,7 @@ use crate::state::role::Standing;
 use crate::state::routes::Routes;
 use crate::state::slave_places::SlavePlaces;
 use crate::state::stats::Stats;
+use crate::state::switch::Switch;
 use crate::state::topics::Topics;
 use crate::static_topic::forward::Forward;
 use crate::static_topic::order::CommitsUnderWay;
@@ -88,6 +89,8 @@ pub struct Broker {
     pub(crate) configuration: Configuration,
     pub(crate) config_files: Arc<ConfigFiles>,
     pub(crate) standing: Standing,
+    /// What becomes of that by hand.
+    pub(crate) switch: Arc<Switch>,
     /// The master, if this is a slave.
     pub(crate) following: Following,
     /// Offsets that clients have committed at this slave and that its master is still to have.
@@ -155,6 +158,17 @@ impl Broker {
     /// closed, let begin there ([`store::LogCopy::begin_at`]) and opened again.
     pub async fn begins_at(&self) -> LogOffset {
         self.following.begins_at().await
+    }
+
+    /// What administrators have set since the process began, by key: for the next life of this broker in the process.
+    pub fn requested_settings(&self) -> Vec<(&'static str, String)> {
+        self.configuration.now.lock().settings.requested()
+    }
+
+    /// Waits until this broker is to be stopped, its store closed, and both started again: with another role ([`crate::role_in_force`]), or without the end of
+    /// its log ([`Store::cut_on_reopen`]).
+    pub async fn begins_anew(&self) {
+        self.switch.begins_anew().await;
     }
 
     /// The identity that is registered at name servers.

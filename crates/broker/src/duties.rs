@@ -50,6 +50,7 @@ use crate::state::repeats::Repeats;
 use crate::state::role::{Role, Standing};
 use crate::state::slave_places::SlavePlaces;
 use crate::state::stats::Stats;
+use crate::state::switch::Switch;
 use crate::state::topics::Topics;
 use crate::state::topics::of_another::OfAnother;
 use crate::static_topic::clean;
@@ -61,7 +62,7 @@ use crate::unreadable::Unreadable;
 use crate::waiting::hold::Hold;
 use crate::write::acknowledgements::acknowledge;
 use crate::write::placement;
-use crate::{housekeeping, retention_floor, slave, tables};
+use crate::{housekeeping, retention_floor, slave, switch, tables};
 
 /// Longer than a batch of delayed messages waits for room in the log.
 const LAST_DELIVERY: Duration = Duration::from_secs(10);
@@ -107,6 +108,14 @@ pub enum StartError {
     /// A setting.
     #[error("{0}")]
     Setting(String),
+    /// Another broker of the set is master with a later epoch. The journal says that this one is a slave: start again, with the role that is in force.
+    #[error("the broker at {master} is the master of this set, in epoch {epoch}")]
+    Deposed {
+        /// Its main port.
+        master: String,
+        /// Its epoch.
+        epoch: u64,
+    },
     /// What has to be written before anybody is served cannot be written.
     #[error("{}", .0.remark)]
     Refused(Refusal),
@@ -223,6 +232,10 @@ const DUTIES: &[Duty] = &[
         Box::pin(retention_floor::keep_slave_places(broker, stop))
     }),
     duty("members of the set", MASTER, Ends::Last, |broker, stop| Box::pin(master::keep_members(broker, stop))),
+    duty("masters with a later epoch", MASTER, Ends::Last, |broker, stop| {
+        Box::pin(switch::rivals::watch(broker, stop))
+    }),
+    duty("switches of masters", ALL, Ends::Last, |broker, stop| Box::pin(switch::run(broker, stop))),
     duty("log for slaves", MASTER, Ends::WithLog, |broker, stop| Box::pin(master::serve(broker, stop))),
     duty("copy of the log", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::follow(broker, stop))),
     duty("tables of the master", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::keep_tables(broker, stop))),
@@ -234,8 +247,12 @@ impl Broker {
     /// running runtime.
     pub async fn start(start: Start) -> Result<Arc<Broker>, StartError> {
         let broker = Broker::load(start)?;
+        if let Some(rival) = switch::rivals::at_start(&broker).await {
+            return Err(StartError::Deposed { master: rival.address, epoch: rival.epoch });
+        }
         after_loss::cut(broker.standing, &broker.store, &broker.topics, &broker.offsets, &broker.pops);
-        broker.standing.keep(broker.store.journal());
+        let begun = broker.switch.begin(broker.store.journal(), broker.store.end()).await;
+        begun.map_err(|error| StartError::Setting(format!("the role of this broker is {error}")))?;
         let registry = Arc::clone(&broker.registry);
         broker.topics.on_change(Box::new(move |config| registry.topic_changed(&config.topic_name)));
         broker.begin_duties().await?;
@@ -338,6 +355,7 @@ impl Broker {
             lite,
             order_locks: OrderLocks::new(settings.rebalance_lock_max_live_time, clock.clone()),
             stats: Stats::new(clock.clone(), store.has_light_queues() && !settings.enable_lmq_stats),
+            switch: Arc::new(Switch::load(&store, &configuration, Standing::of(&settings))),
             configuration: Configuration::new(configuration, config_file),
             config_files: Arc::new(ConfigFiles::load(config_folder, &store)),
             forward: Arc::new(Forward::new(Arc::clone(&registry), clock.clone())),
@@ -415,7 +433,7 @@ impl Broker {
         self.end_duties_before_log().await;
         let handed_over = async {
             // It would append to a copy.
-            if self.standing.is_slave() { Ok(()) } else { pop::hand_over(self).await }
+            if self.standing.is_slave() || self.switch.is_fenced() { Ok(()) } else { pop::hand_over(self).await }
         };
         match tokio::time::timeout(LAST_DELIVERY, handed_over).await {
             Ok(Ok(())) => {}

@@ -46,7 +46,7 @@ pub(crate) const MAPPINGS: TableId = TableId(30);
 /// Group, a zero byte, topic → how the group filters the topic by a condition, as JSON.
 pub(crate) const CONDITIONS: TableId = TableId(31);
 
-/// What the last start made of this broker, one row if that was a slave; see `state/role.rs`.
+/// What the last start made of this broker, and what switches of masters have made of it; see `state/switch.rs`.
 pub(crate) const ROLE: TableId = TableId(32);
 /// Topic name → where its queues ended when a slave became this master, 8 bytes little-endian each; see `state/offsets/ended.rs`.
 pub(crate) const ENDS: TableId = TableId(33);
@@ -54,6 +54,9 @@ pub(crate) const ENDS: TableId = TableId(33);
 pub(crate) const OWED: TableId = TableId(34);
 /// Where a file of the log begins that a slave needs, 8 bytes big-endian; see `state/slave_places.rs`.
 pub(crate) const SLAVE_PLACES: TableId = TableId(35);
+
+/// Number of an epoch (8 bytes big-endian) → the log offset where it begins, 8 bytes big-endian. A slave has them from its master.
+pub(crate) const EPOCHS: TableId = TableId(37);
 
 /// Keys of [`VERSIONS`].
 pub(crate) const TOPICS_VERSION: &[u8] = b"topics";

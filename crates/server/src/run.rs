@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use broker::Broker;
+use broker::{Broker, StartError};
 use config::{BrokerRole, BrokerSettings, HaPort, Settings, StoreSettings};
 use env::{Clock, Random, say};
 use names::Names;
@@ -66,8 +66,9 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
         None => None,
     };
     let own_names = names.as_ref().map(|names| names.at);
+    let life = Life { order: &order, own_names, shared: &shared, memory: &memory, descriptors };
     let mut broker = match ports {
-        Some(ports) => Some(RunningBroker::start(&order, ports, own_names, &shared, &memory, descriptors).await?),
+        Some(ports) => Some(RunningBroker::begin(&life, ports, &[]).await?),
         None => None,
     };
 
@@ -78,7 +79,7 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
 
     // A port that nobody serves any more looks like a broker that hangs: better to end, and be started again.
     let bug = loop {
-        let slave = broker.as_ref().map(|running| Arc::clone(&running.broker));
+        let running = broker.as_ref().map(|running| Arc::clone(&running.broker));
         let at = tokio::select! {
             why = stop.next() => {
                 info!(signal = why, "stopping");
@@ -88,10 +89,10 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
                 error!(bug, "stopping");
                 break Some(bug);
             }
-            at = begins_at(slave) => at,
+            at = begins_anew(running) => at,
         };
         if let Some(running) = broker.take() {
-            broker = Some(running.begin_at(&order, at, own_names, &shared, &memory, descriptors).await?);
+            broker = Some(running.begin_anew(&life, at).await?);
         }
     };
     notify::tell("STOPPING=1");
@@ -139,10 +140,13 @@ async fn bug_in(names: Option<&mut RunningNames>, broker: Option<&mut RunningBro
     }
 }
 
-/// Waits until the log of a slave is to begin elsewhere.
-async fn begins_at(broker: Option<Arc<Broker>>) -> LogOffset {
+/// Waits until the broker is to be stopped and started again: the log of a slave is to begin elsewhere, or the role is another one.
+async fn begins_anew(broker: Option<Arc<Broker>>) -> Option<LogOffset> {
     match broker {
-        Some(broker) => broker.begins_at().await,
+        Some(broker) => tokio::select! {
+            at = broker.begins_at() => Some(at),
+            () = broker.begins_anew() => None,
+        },
         None => pending().await,
     }
 }
@@ -304,9 +308,39 @@ fn log_port(settings: &BrokerSettings) -> LogPort {
     }
 }
 
+/// The port for slaves of a broker whose role is not that of its file, perhaps: a master has one, a slave has none.
+fn port_in_force(
+    bound: Option<Port>,
+    settings: &Settings,
+    broker: &BrokerSettings,
+    main_port: u16,
+) -> anyhow::Result<Option<Port>> {
+    let wanted = match log_port(broker) {
+        LogPort::Nowhere => return Ok(None),
+        LogPort::Next => {
+            main_port.checked_add(1).with_context(|| format!("no port is behind {main_port}: set haListenPort"))?
+        }
+        LogPort::At(port) => port,
+    };
+    if bound.is_some() {
+        return Ok(bound);
+    }
+    let from = format!("haListenPort, {}", settings.origin("haListenPort"));
+    ports::for_slaves(settings.net()?.bind_address, wanted, &from).map(Some)
+}
+
 /// Whether the port for slaves is the one behind the broker's, also where that is a free one.
 fn is_next(settings: &BrokerSettings) -> bool {
     settings.ha_listen_port.0.checked_sub(1) == Some(settings.listen_port)
+}
+
+/// What each life of the broker in this process has.
+struct Life<'a> {
+    order: &'a Order,
+    own_names: Option<SocketAddr>,
+    shared: &'a Shared,
+    memory: &'a Memory,
+    descriptors: Descriptors,
 }
 
 struct RunningBroker {
@@ -320,24 +354,39 @@ struct RunningBroker {
 }
 
 impl RunningBroker {
-    async fn start(
-        order: &Order,
-        BrokerPorts { main, vip, log, metrics }: BrokerPorts,
-        own_names: Option<SocketAddr>,
-        shared: &Shared,
-        memory: &Memory,
-        descriptors: Descriptors,
+    /// Starts the broker, again if it turns out that another one is the master.
+    /// `requested`: settings that were changed in the life before.
+    async fn begin(
+        life: &Life<'_>,
+        ports: BrokerPorts,
+        requested: &[(&'static str, String)],
     ) -> anyhow::Result<RunningBroker> {
-        let mut broker_settings = order.settings.broker()?;
-        let store_settings = order.settings.store()?;
-        let main_port = main.local_addr().port();
-        broker_settings.ha_listen_port = match &log {
-            Some(log) => HaPort(log.local_addr().port()),
-            // A slave tells it, too.
-            None if is_next(&broker_settings) => HaPort(main_port.saturating_add(1)),
-            None => broker_settings.ha_listen_port,
+        let port = ports.main.local_addr().port();
+        let error = match RunningBroker::start(life, ports, requested).await {
+            Err(error) if matches!(error.downcast_ref(), Some(StartError::Deposed { .. })) => error,
+            started => return started,
         };
-        broker_settings.listen_port = main_port;
+        info!(reason = format!("{error:#}"), "this broker starts as its slave");
+        RunningBroker::start(life, BrokerPorts::bind(life.order, port).await?, requested).await
+    }
+
+    async fn start(
+        life: &Life<'_>,
+        BrokerPorts { main, vip, mut log, metrics }: BrokerPorts,
+        requested: &[(&'static str, String)],
+    ) -> anyhow::Result<RunningBroker> {
+        let Life { order, own_names, shared, memory, descriptors } = *life;
+        let mut settings = order.settings.clone();
+        for (key, value) in requested {
+            // The mode of a master is not for a file that is a slave's: the journal has it.
+            if let Err(error) = settings.set(key, value).map(drop)
+                && *key != "brokerRole"
+            {
+                warn!(key, %error, "a setting that was changed while running is as in the file again");
+            }
+        }
+        let store_settings = settings.store()?;
+        let main_port = main.local_addr().port();
         let calls = settings::client_options(&order.settings)?;
         let advertised = settings::advertised(&order.settings, main_port).await?;
 
@@ -383,6 +432,19 @@ impl RunningBroker {
         );
 
         let started = async {
+            if let Some(sentence) = broker::role_in_force(store.journal(), &mut settings)? {
+                warn!("{sentence}");
+            }
+            let store_settings = settings.store()?;
+            let mut broker_settings = settings.broker()?;
+            log = port_in_force(log, &settings, &broker_settings, main_port)?;
+            broker_settings.ha_listen_port = match &log {
+                Some(log) => HaPort(log.local_addr().port()),
+                // A slave tells it, too.
+                None if is_next(&broker_settings) => HaPort(main_port.saturating_add(1)),
+                None => broker_settings.ha_listen_port,
+            };
+            broker_settings.listen_port = main_port;
             let broker = Broker::start(broker::Start {
                 name_servers: name_servers(own_names, &broker_settings.namesrv_addr),
                 calls,
@@ -390,7 +452,7 @@ impl RunningBroker {
                 store_settings,
                 store: Arc::clone(&store),
                 advertised,
-                configuration: order.settings.clone(),
+                configuration: settings.clone(),
                 config_file: order.file.clone(),
                 log_port: log,
                 clock,
@@ -412,11 +474,10 @@ impl RunningBroker {
                 info!(address = %listener.local_addr(), channel = tag.0, "broker listens");
                 ports.serve(listener);
             }
-            anyhow::Ok((broker, ports, metrics))
+            anyhow::Ok((broker, ports, metrics, broker_settings.broker_ip1))
         };
         match started.await {
-            Ok((broker, ports, metrics)) => {
-                let host = &broker_settings.broker_ip1;
+            Ok((broker, ports, metrics, host)) => {
                 let advertised = match host.parse::<IpAddr>() {
                     Ok(ip) => SocketAddr::from((ip, main_port)).to_string(),
                     Err(_) => format!("{host}:{}", main_port),
@@ -431,23 +492,20 @@ impl RunningBroker {
         }
     }
 
-    /// The same broker, on a store that begins at a file of its master's. It has no message, so nobody misses it meanwhile.
-    async fn begin_at(
-        self,
-        order: &Order,
-        at: LogOffset,
-        own_names: Option<SocketAddr>,
-        shared: &Shared,
-        memory: &Memory,
-        descriptors: Descriptors,
-    ) -> anyhow::Result<RunningBroker> {
-        info!(%at, "the log of this slave begins anew, where that of its master does");
-        let port = self.port;
+    /// The same broker once more: with the role that its journal says, or on a store that begins at a file of its master's. That one has no message,
+    /// so nobody misses it meanwhile.
+    async fn begin_anew(self, life: &Life<'_>, at: Option<LogOffset>) -> anyhow::Result<RunningBroker> {
+        let (port, requested) = (self.port, self.broker.requested_settings());
+        match at {
+            Some(at) => info!(%at, "the log of this slave begins anew, where that of its master does"),
+            None => info!("this broker begins anew"),
+        }
         self.stop().await?;
-        let options = settings::store_options(&order.settings.store()?, memory)?;
-        tokio::task::spawn_blocking(move || LogCopy::begin_at(&options, &StoreEnv::real(), at)).await??;
-        let ports = BrokerPorts::bind(order, port).await?;
-        RunningBroker::start(order, ports, own_names, shared, memory, descriptors).await
+        if let Some(at) = at {
+            let options = settings::store_options(&life.order.settings.store()?, life.memory)?;
+            tokio::task::spawn_blocking(move || LogCopy::begin_at(&options, &StoreEnv::real(), at)).await??;
+        }
+        RunningBroker::begin(life, BrokerPorts::bind(life.order, port).await?, &requested).await
     }
 
     async fn stop(self) -> anyhow::Result<()> {

@@ -45,6 +45,7 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
         let behind = slaves.iter().map(|slave| end.0.saturating_sub(slave.acknowledged.0)).max();
         let mut figures = vec![("brokerRole", "MASTER".to_owned()), ("slavesConnected", slaves.len().to_string())];
         figures.extend(behind.map(|bytes| ("slavesBehindBytesMax", bytes.to_string())));
+        figures.extend(of_switches(broker));
         return figures;
     }
     let following = &broker.following;
@@ -58,7 +59,15 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
     let failure = following.status.failure().filter(|_| !following.is_connected());
     figures.extend(failure.map(|why| ("masterFailure", why)));
     figures.extend(following.status.why_blocked().map(|why| ("copyBlocked", why)));
+    figures.extend(of_switches(broker));
     figures
+}
+
+/// Nothing of a set whose master has never changed.
+fn of_switches(broker: &Broker) -> impl Iterator<Item = (&'static str, String)> {
+    let kept = broker.switch.kept();
+    let epoch = Some(kept.epoch).filter(|epoch| *epoch > 0).map(|epoch| ("masterEpoch", epoch.to_string()));
+    epoch.into_iter().chain(kept.handed.map(|handed| ("masterHandedTo", handed.address)))
 }
 
 /// 908: how far the master has flushed, said to a slave. A master has nothing to do with it, and says yes, as in Apache.

@@ -100,9 +100,19 @@ async fn listed(broker: &Broker) -> Option<BTreeSet<IpAddr>> {
     Some(addresses)
 }
 
-/// The hosts of this set's brokers. Each broker has a topic of its own name, as a rule, and its route is short; name servers of any version know it.
-/// Where it does not lead to this set, as others may have a topic of that name, the whole cluster is looked through. None if that is refused.
+/// The hosts of this set's brokers. None if that is refused.
 async fn told(broker: &Broker, server: &str) -> Result<Option<Vec<String>>, CallError> {
+    let brokers = brokers(broker, server).await?;
+    let addresses = |brokers: &Vec<BrokerData>| {
+        let addresses = brokers.iter().flat_map(|of| of.broker_addrs.values());
+        addresses.filter_map(|address| host_of(address)).map(str::to_owned).collect()
+    };
+    Ok(brokers.as_ref().map(addresses))
+}
+
+/// This set's brokers, as a name server knows them. Each broker has a topic of its own name, as a rule, and its route is short; name servers of any version know it.
+/// Where it does not lead to this set, as others may have a topic of that name, the whole cluster is looked through. None if that is refused.
+pub(crate) async fn brokers(broker: &Broker, server: &str) -> Result<Option<Vec<BrokerData>>, CallError> {
     let (identity, client) = (broker.identity(), &broker.registry.client);
     let topic = identity.broker_name.as_str();
     let fields = GetRouteInfo { topic, accept_standard_json_only: Some(true), zone_mode: None, zone_name: None };
@@ -120,8 +130,8 @@ async fn told(broker: &Broker, server: &str) -> Result<Option<Vec<String>>, Call
         let all = fastjson::from_slice::<ClusterInfo>(&all.body).unwrap_or_default();
         brokers = all.broker_addr_table.into_values().collect();
     }
-    let addresses = brokers.iter().filter(is_ours).flat_map(|of| of.broker_addrs.values());
-    Ok(Some(addresses.filter_map(|address| host_of(address)).map(str::to_owned).collect()))
+    brokers.retain(|of| is_ours(&of));
+    Ok(Some(brokers))
 }
 
 /// The host of `HOST:PORT`.

@@ -6,10 +6,11 @@
 //! (`check.rs`, `replica/asking.rs`). All of it goes on where it was after a crash: the log says itself how far it goes, and tables come as a whole.
 
 mod check;
+mod epochs;
 mod follow;
 mod master;
 mod owed;
 mod tables;
 
 pub(crate) use follow::follow;
-pub(crate) use tables::keep_tables;
+pub(crate) use tables::{keep_tables, take_last};

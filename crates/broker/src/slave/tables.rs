@@ -168,6 +168,18 @@ impl Known {
     }
 }
 
+/// Takes over once more what the master has, which is about to be a slave of this broker. What fails is left as it was.
+pub(crate) async fn take_last(broker: &Arc<Broker>) {
+    let Some(address) = broker.following.master() else { return };
+    let round = async {
+        take_all(broker, &address, &mut Known::default()).await?;
+        take_marks(broker, &address).await
+    };
+    if let Err(error) = round.await {
+        tracing::warn!(master = &*address, %error, "the old master does not tell its last tables");
+    }
+}
+
 /// Whether more offsets are to go to the master than one round hands over.
 async fn take_all(broker: &Arc<Broker>, address: &str, known: &mut Known) -> Result<bool, MasterError> {
     let master = Master { client: &broker.registry.client, address };

@@ -16,6 +16,7 @@ mod replying;
 mod slave_reads;
 mod slaves;
 mod static_topics;
+mod switching;
 
 use std::fs;
 use std::sync::Arc;

@@ -97,7 +97,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    fn listen(self: &Arc<Self>) -> String {
+    pub(crate) fn listen(self: &Arc<Self>) -> String {
         let options = ListenerOptions { tls: None, ..ListenerOptions::default() };
         let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), options, Arc::clone(self)).unwrap();
         let address = listener.local_addr().to_string();
