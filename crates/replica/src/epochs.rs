@@ -57,7 +57,14 @@ impl Epochs {
         self.0.last().map_or(0, |epoch| epoch.number)
     }
 
-    /// The master's epoch begins where its log ends. Says whether it is a later one than all before.
+    /// Forgets epochs that begin behind the end of the log, and returns them: a slave knows its master's before it has what was stored in them, and a
+    /// loss of power may take what was.
+    pub fn cut(&mut self, end: LogOffset) -> Vec<Epoch> {
+        let kept = self.0.partition_point(|epoch| epoch.start <= end);
+        self.0.split_off(kept)
+    }
+
+    /// The master's epoch begins where its log ends, behind which no other begins ([`Epochs::cut`]). Says whether it is a later one than all before.
     pub fn begin(&mut self, number: u64, start: LogOffset) -> bool {
         let is_later = number > self.last();
         if is_later {
@@ -138,5 +145,15 @@ mod tests {
         let mut epochs = epochs(&[(101, 5)]);
         assert!(epochs.begin(202, LogOffset(9)) && !epochs.begin(202, LogOffset(10)));
         assert_eq!(epochs.list().last(), Some(&Epoch { number: 202, start: LogOffset(9) }));
+    }
+
+    #[test]
+    fn a_slave_that_is_behind_forgets_the_epochs_that_it_has_nothing_of() {
+        let mut own = epochs(&[(101, 5), (202, 9)]);
+        assert!(own.cut(LogOffset(9)).is_empty());
+        assert_eq!(own.cut(LogOffset(7)), [Epoch { number: 202, start: LogOffset(9) }]);
+        assert!(own.begin(303, LogOffset(7)));
+        assert_eq!(own, epochs(&[(101, 5), (303, 7)]));
+        assert_eq!(point(&[(101, 5), (202, 9)], 12, &[(101, 5), (303, 7)]), Point::CutAt(LogOffset(7)));
     }
 }

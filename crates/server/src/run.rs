@@ -329,6 +329,30 @@ fn port_in_force(
     ports::for_slaves(settings.net()?.bind_address, wanted, &from).map(Some)
 }
 
+/// The port for slaves that name servers are told.
+fn told_port(log: Option<&Port>, broker: &BrokerSettings, main_port: u16) -> HaPort {
+    match log {
+        Some(log) => HaPort(log.local_addr().port()),
+        // A slave tells it, too.
+        None if is_next(broker) => HaPort(main_port.saturating_add(1)),
+        None => broker.ha_listen_port,
+    }
+}
+
+/// The settings of the process, with those that were changed in the life before.
+fn with_requested(settings: &Settings, requested: &[(&'static str, String)]) -> Settings {
+    let mut settings = settings.clone();
+    for (key, value) in requested {
+        // The mode of a master is not for a file that is a slave's: the journal has it.
+        if let Err(error) = settings.set(key, value).map(drop)
+            && *key != "brokerRole"
+        {
+            warn!(key, %error, "a setting that was changed while running is as in the file again");
+        }
+    }
+    settings
+}
+
 /// Whether the port for slaves is the one behind the broker's, also where that is a free one.
 fn is_next(settings: &BrokerSettings) -> bool {
     settings.ha_listen_port.0.checked_sub(1) == Some(settings.listen_port)
@@ -376,15 +400,7 @@ impl RunningBroker {
         requested: &[(&'static str, String)],
     ) -> anyhow::Result<RunningBroker> {
         let Life { order, own_names, shared, memory, descriptors } = *life;
-        let mut settings = order.settings.clone();
-        for (key, value) in requested {
-            // The mode of a master is not for a file that is a slave's: the journal has it.
-            if let Err(error) = settings.set(key, value).map(drop)
-                && *key != "brokerRole"
-            {
-                warn!(key, %error, "a setting that was changed while running is as in the file again");
-            }
-        }
+        let mut settings = with_requested(&order.settings, requested);
         let store_settings = settings.store()?;
         let main_port = main.local_addr().port();
         let calls = settings::client_options(&order.settings)?;
@@ -438,12 +454,7 @@ impl RunningBroker {
             let store_settings = settings.store()?;
             let mut broker_settings = settings.broker()?;
             log = port_in_force(log, &settings, &broker_settings, main_port)?;
-            broker_settings.ha_listen_port = match &log {
-                Some(log) => HaPort(log.local_addr().port()),
-                // A slave tells it, too.
-                None if is_next(&broker_settings) => HaPort(main_port.saturating_add(1)),
-                None => broker_settings.ha_listen_port,
-            };
+            broker_settings.ha_listen_port = told_port(log.as_ref(), &broker_settings, main_port);
             broker_settings.listen_port = main_port;
             let broker = Broker::start(broker::Start {
                 name_servers: name_servers(own_names, &broker_settings.namesrv_addr),

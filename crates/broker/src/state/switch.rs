@@ -254,9 +254,16 @@ impl Switch {
         let Kept { epoch, is_holder, .. } = self.kept();
         if is_holder {
             let mut epochs = self.epochs.lock();
+            let gone: Vec<_> = epochs.cut(end).into_iter().map(|one| one.number.to_be_bytes()).collect();
+            let (key, start) = (epoch.to_be_bytes(), end.0.to_be_bytes());
+            let mut changes: Vec<Change<'_>> =
+                gone.iter().map(|key| Change { table: tables::EPOCHS, key, value: None }).collect();
             if epochs.begin(epoch, end) {
-                position = Some(journal.put(tables::EPOCHS, &epoch.to_be_bytes(), &end.0.to_be_bytes()));
+                changes.push(Change { table: tables::EPOCHS, key: &key, value: Some(&start) });
                 tracing::info!(epoch, %end, "an epoch of this broker as master begins");
+            }
+            if !changes.is_empty() {
+                position = Some(journal.put_together(&changes));
             }
         }
         // Another start would begin the epoch where the log ends then.
@@ -284,7 +291,7 @@ impl Switch {
         self.keeper.put(tables::ROLE, KEPT, &row(&kept))
     }
 
-    /// The next life has this role. `change`: what else is kept then.
+    /// The next life has this role, and keeps what `next` says besides.
     pub(crate) fn next_is(&self, role: &str, broker_id: i64, next: Kept) -> u64 {
         let [file_role, file_id] = self.file.clone();
         let in_force = Some(InForce { role: role.to_owned(), broker_id, file_role, file_id });
