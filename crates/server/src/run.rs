@@ -16,7 +16,7 @@ use env::{Clock, Random, say};
 use names::Names;
 use net::{Budget, ConnectionSlots, Listener, ListenerOptions, ListenerTag, Port, Service};
 use protocol::LogOffset;
-use store::{LogCopy, Store, StoreEnv, StoreError};
+use store::{LogCopy, Recovered, Store, StoreEnv, StoreError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -32,6 +32,9 @@ use crate::settings::{self, Order};
 
 /// A file system with less room than this cannot take the first messages.
 const ROOM_BYTES_MIN: u64 = 16 << 20;
+
+/// Topics of which messages were cut off, by the log output; the rest is in the folder `cut`.
+const TOPICS_TOLD: usize = 100;
 
 /// Answers that wait for the device come within the time of a flush; this is for writing them, and for a last word.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
@@ -431,12 +434,7 @@ impl RunningBroker {
         let random = Random::from_entropy();
         let store_env = StoreEnv { clock: clock.clone(), random: random.clone(), ..StoreEnv::real() };
         let (store, found) = tokio::task::spawn_blocking(move || Store::open(options, store_env)).await??;
-        for finding in &found.findings {
-            warn!("{finding}");
-        }
-        for what in &found.not_mended {
-            error!("{what}: gantry store repair --queues builds the queues again from the log");
-        }
+        tell_found(&found);
         let root = store_settings.store_path_root_dir.display().to_string();
         info!(
             root,
@@ -542,6 +540,20 @@ impl RunningBroker {
 fn listen<S: Service>(port: Port, options: ListenerOptions, service: &Arc<S>) -> anyhow::Result<Listener<S>> {
     let at = port.local_addr();
     Listener::on(port, options, Arc::clone(service)).with_context(|| format!("cannot listen on {at}"))
+}
+
+/// What the opening of the store has found, mended and cut off.
+fn tell_found(found: &Recovered) {
+    for finding in &found.findings {
+        warn!("{finding}");
+    }
+    for what in &found.not_mended {
+        error!("{what}: gantry store repair --queues builds the queues again from the log");
+    }
+    let topics = found.cut_off.iter().flat_map(|off| &off.topics);
+    for (topic, messages) in topics.take(TOPICS_TOLD) {
+        warn!(topic, messages, "messages that the new master does not have are cut off");
+    }
 }
 
 /// Ends the store in this way, on a thread that may wait.

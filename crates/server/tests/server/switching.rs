@@ -294,6 +294,8 @@ async fn a_master_that_was_killed_comes_back_as_a_slave_without_what_only_it_has
         .collect();
     assert_eq!(missing(&cut, &lost), Vec::<&String>::new(), "what was cut off is not kept");
     assert!(set.members[0].running().has_logged("are cut off and kept in"), "nothing says so");
+    let by_topic = set.members[0].running().logged("that the new master does not have are cut off").await;
+    assert!(by_topic.contains("topic=\"T\"") && by_topic.contains(&format!("messages={}", alone.len())), "{by_topic}");
     let kept = files_of(&set.members[0].folder.join("store/cut"));
     let mut words = vec!["store", "replay", "--to", &set.members[1].address];
     words.extend(kept.iter().map(|file| file.to_str().unwrap()));
