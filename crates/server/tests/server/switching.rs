@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
@@ -308,5 +309,31 @@ async fn a_master_that_was_killed_comes_back_as_a_slave_without_what_only_it_has
         lost.len(),
         alone.len()
     );
+    set.end();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_master_that_hung_gives_way_when_it_goes_on() {
+    let set = Set::start("haSendHeartbeatInterval=500\nhaHousekeepingInterval=2000\n", 2);
+    make_topic(&set).await;
+    set.until_equal(0, 1).await;
+    let signal = |signal: &str| {
+        let id = set.members[0].running().pid().to_string();
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+    };
+    signal("-STOP");
+    until("the slave has lost its master", async || set.state(1).await.is_some_and(|state| !state.is_following)).await;
+    tokio::task::block_in_place(|| set.switch(1, &["--old-master-is-down"]));
+    signal("-CONT");
+    let line = set.members[0].running().logged("another broker of this set is master with a later epoch").await;
+    assert!(line.contains(&set.members[1].address) && line.contains("epoch=101"), "{line}");
+    let producing = set.produce("after");
+    set.until_equal(1, 0).await;
+    set.until_listed(&[(0, 1), (1, 0)]).await;
+    let (after, _) = producing.stop().await;
+    let end = set.until_equal(1, 0).await;
+    let logs = [set.members[0].log(end), set.members[1].log(end)];
+    assert!(logs[0] == logs[1], "the copies differ");
+    assert_eq!(missing(&logs[0], &after), Vec::<&String>::new());
     set.end();
 }
