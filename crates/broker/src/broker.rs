@@ -50,6 +50,7 @@ use crate::state::role::Standing;
 use crate::state::routes::Routes;
 use crate::state::slave_places::SlavePlaces;
 use crate::state::stats::Stats;
+use crate::state::switch::Switch;
 use crate::state::topics::Topics;
 use crate::static_topic::forward::Forward;
 use crate::static_topic::order::CommitsUnderWay;
@@ -92,6 +93,8 @@ pub struct Broker {
     pub(crate) configuration: Configuration,
     pub(crate) config_files: Arc<ConfigFiles>,
     pub(crate) standing: Standing,
+    /// What becomes of that by hand.
+    pub(crate) switch: Arc<Switch>,
     /// The master, if this is a slave.
     pub(crate) following: Following,
     /// What is known of that one's journal.
@@ -171,6 +174,17 @@ impl Broker {
         let who = own::Identity { cluster: cluster_name, set: broker_name, broker_id };
         let secret = self.settings.load().replica_secret.as_ref().map(|secret| Secret::new(&secret.0));
         Member { who, secret }
+    }
+
+    /// What administrators have set since the process began, by key: for the next life of this broker in the process.
+    pub fn requested_settings(&self) -> Vec<(&'static str, String)> {
+        self.configuration.now.lock().settings.requested()
+    }
+
+    /// Waits until this broker is to be stopped, its store closed, and both started again: with another role ([`crate::role_in_force`]), or without the end of
+    /// its log ([`Store::cut_on_reopen`]).
+    pub async fn begins_anew(&self) {
+        self.switch.begins_anew().await;
     }
 
     /// The identity that is registered at name servers.

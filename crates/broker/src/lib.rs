@@ -45,6 +45,7 @@ mod slave;
 mod started;
 mod state;
 mod static_topic;
+mod switch;
 mod tables;
 mod tasks;
 mod timer;
@@ -61,7 +62,7 @@ pub use client::pull::{PullOrder, PullOutcome, PullStatus, PullSubscription};
 pub use client::{SendBackOrder, SendOrder};
 pub use client_handle::{ClientAnswer, ClientHandle, ClientQuestion, Hears, LocalClient, Work};
 pub use config_files::{ConfigFile, ConfigLook, Writer};
-pub use duties::Start;
+pub use duties::{Start, StartError};
 pub use metrics::{PageOptions, ProcessFigures};
 pub use pop::{
     AckOrder, ChangeOrder, ChangeOutcome, NotifyOrder, NotifyOutcome, PeekOrder, PeekOutcome, PollingOrder, PopOrder,
@@ -72,6 +73,7 @@ pub use retention_floor::retention;
 pub use sends::SendOutcome;
 pub use session::Session;
 pub use state::registry::Identity;
+pub use state::switch::role_in_force;
 pub use state::topics::{Topic, Topics, batch_topics};
 pub use timer::RecallOrder;
 pub use transaction::EndOrder;

@@ -16,9 +16,10 @@ use crate::inbox::Errand;
 use crate::parked::Parked;
 use crate::refusal::Refusal;
 use crate::session::Session;
+use crate::state::role::{Role, Standing};
 use crate::waiting::hold::{Slot, Wake};
 use crate::write::append;
-use crate::{admin, beside, lite, master, pop, timer, transaction};
+use crate::{admin, beside, lite, master, pop, switch, timer, transaction};
 
 /// A connection keeps a buffer for this many errands between bursts.
 const ERRANDS_KEPT: usize = 64;
@@ -34,7 +35,7 @@ impl Broker {
                 append::append(self, session, out).await;
             }
             let code = RequestCode::from_i32(request.header.code);
-            if let Some(Err(refusal)) = code.map(|code| self.standing.check(code, || self.reads_as_slave())) {
+            if let Some(Err(refusal)) = code.map(|code| self.standing_now().check(code, || self.reads_as_slave())) {
                 if request.header.is_oneway() {
                     self.oneway_refusals.note(&refusal, self.clock.now().0);
                 }
@@ -77,6 +78,12 @@ impl Broker {
         if !session.sends.is_empty() {
             append::append(self, session, out).await;
         }
+    }
+
+    /// The part that this broker plays towards clients: one that was deposed is a slave, before it has begun anew as such.
+    #[inline]
+    fn standing_now(&self) -> Standing {
+        if self.switch.is_fenced() { Standing { role: Role::Slave, ..self.standing } } else { self.standing }
     }
 
     /// Whether a slave answers pulls.
@@ -315,6 +322,9 @@ impl Broker {
             RequestCode::GET_BROKER_HA_STATUS => admin::replicas::status(self, request, out),
             RequestCode::RESET_MASTER_FLUSH_OFFSET => admin::replicas::reset_flushed(request, out),
             RequestCode::COPY_JOURNAL => master::copy_journal(self, session, request),
+            RequestCode::GET_MEMBER_STATE => switch::requests::state(self, request, out),
+            RequestCode::HAND_OVER_MASTER => switch::requests::hand_over(self, request, out),
+            RequestCode::TAKE_OVER_MASTER => switch::requests::take_over(self, session, request, out),
             RequestCode::UPDATE_BROKER_CONFIG => admin::configuration::update(self, session, request, out),
             RequestCode::GET_BROKER_CONFIG => admin::configuration::all(&self.configuration, request, out),
             RequestCode::GET_BROKER_RUNTIME_INFO => admin::runtime::info(self, request, out),

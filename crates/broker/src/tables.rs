@@ -46,7 +46,7 @@ pub(crate) const MAPPINGS: TableId = TableId(30);
 /// Group, a zero byte, topic → how the group filters the topic by a condition, as JSON.
 pub(crate) const CONDITIONS: TableId = TableId(31);
 
-/// What the last start made of this broker, one row if that was a slave; see `state/role.rs`.
+/// What the last start made of this broker, and what switches of masters have made of it; see `state/switch.rs`.
 pub(crate) const ROLE: TableId = TableId(32);
 /// Topic name → where its queues ended when a slave became this master, 8 bytes little-endian each; see `state/offsets/ended.rs`.
 pub(crate) const ENDS: TableId = TableId(33);
@@ -57,6 +57,9 @@ pub(crate) const SLAVE_PLACES: TableId = TableId(35);
 
 /// Up to where this slave has the journal of its master, one row; see `state/master_journal.rs`.
 pub(crate) const MASTER_JOURNAL: TableId = TableId(36);
+
+/// Number of an epoch (8 bytes big-endian) → the log offset where it begins, 8 bytes big-endian. A slave has them from its master.
+pub(crate) const EPOCHS: TableId = TableId(37);
 
 /// Each of them, and whether slaves of ours get its rows (30002). The others speak of this node: its files, its role, its own master and slaves.
 /// Timer messages have files of their own, so a slave asks how far they are delivered (60, 61).
@@ -83,6 +86,7 @@ const ALL: &[(TableId, bool)] = &[
     (OWED, false),
     (SLAVE_PLACES, false),
     (MASTER_JOURNAL, false),
+    (EPOCHS, false),
 ];
 
 /// The tables whose rows slaves get.

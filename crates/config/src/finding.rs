@@ -50,7 +50,9 @@ impl Finding {
     pub fn line(&self) -> Option<usize> {
         match self.origin {
             Origin::File { line, .. } => Some(line),
-            Origin::Default | Origin::Environment(_) | Origin::CommandLine(_) | Origin::Request => None,
+            Origin::Default | Origin::Environment(_) | Origin::CommandLine(_) | Origin::Request | Origin::Switch => {
+                None
+            }
         }
     }
 }

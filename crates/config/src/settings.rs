@@ -80,6 +80,8 @@ pub enum Origin {
     CommandLine(String),
     /// A request of an administrator, while running.
     Request,
+    /// A switch of masters, kept in the journal.
+    Switch,
 }
 
 impl fmt::Display for Origin {
@@ -90,6 +92,7 @@ impl fmt::Display for Origin {
             Origin::File { path, line } => write!(f, "{}:{line}", path.display()),
             Origin::CommandLine(option) => write!(f, "option {option}"),
             Origin::Request => f.write_str("set while running"),
+            Origin::Switch => f.write_str("by a switch of masters, kept in the journal"),
         }
     }
 }
@@ -575,6 +578,25 @@ impl Settings {
         let before = self.text(key.name);
         self.given.insert(key.name, Given::new(value.to_owned(), Origin::Request));
         Ok(Change { key: key.name, before, after: value.to_owned() })
+    }
+
+    /// What administrators have set while running, by key.
+    pub fn requested(&self) -> Vec<(&'static str, String)> {
+        let requested = self.given.iter().filter(|(_, given)| given.origin == Origin::Request);
+        requested.map(|(key, given)| (*key, given.value.clone())).collect()
+    }
+
+    /// Lets a role be in force that a switch of masters has given to this broker, whatever the file says. `role` as in the file, `broker_id` 0 for
+    /// a master. A fixed address of the master (`haMasterAddress`) is left out: it may be that of any broker of the set by now.
+    ///
+    /// # Errors
+    /// `role` is none.
+    pub fn switch_role(&mut self, role: &str, broker_id: i64) -> Result<(), ConfigError> {
+        check_value(find(self.role, "brokerRole")?, role, &Origin::Switch)?;
+        self.given.insert("brokerRole", Given::new(role.to_owned(), Origin::Switch));
+        self.given.insert("brokerId", Given::new(broker_id.to_string(), Origin::Switch));
+        self.leave_out("haMasterAddress");
+        Ok(())
     }
 
     /// The settings in force as lines of a property file, each with its origin. With `only_set`, those that somebody set.

@@ -8,6 +8,7 @@ pub mod body;
 pub mod code;
 pub mod compression;
 pub mod delay;
+pub mod epoch;
 pub mod fastjson;
 pub mod frame;
 pub mod header;

@@ -25,6 +25,11 @@ pub fn for_names(bind: IpAddr, wanted: u16, from: &str) -> anyhow::Result<Port> 
     patiently((bind, wanted).into()).with_context(|| taken("name server", bind, wanted, from))
 }
 
+/// The port for slaves; `from` says who wants it.
+pub fn for_slaves(bind: IpAddr, wanted: u16, from: &str) -> anyhow::Result<Port> {
+    patiently((bind, wanted).into()).with_context(|| taken("broker's slaves", bind, wanted, from))
+}
+
 /// Binds an address as soon as a process that ends has given it back.
 fn patiently(address: SocketAddr) -> io::Result<Port> {
     let since = Instant::now();
@@ -70,10 +75,7 @@ pub fn for_broker(bind: IpAddr, wanted: u16, from: &str, log: LogPort, log_from:
         if wanted == 0 { (TRIES, Port::bind_free) } else { (1, patiently) };
     // One that was asked for does not depend on the others, so it is waited for once.
     let mut of_log = match log {
-        LogPort::At(port) => {
-            let what = || taken("broker's slaves", bind, port, log_from);
-            Some(patiently((bind, port).into()).with_context(what)?)
-        }
+        LogPort::At(port) => Some(for_slaves(bind, port, log_from)?),
         LogPort::Next | LogPort::Nowhere => None,
     };
     for _ in 0..tries {

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use broker::Broker;
+use broker::{Broker, StartError};
 use config::{BrokerRole, BrokerSettings, HaPort, Settings, StoreSettings};
 use env::{Clock, Random, say};
 use names::Names;
 use net::{Budget, ConnectionSlots, Listener, ListenerOptions, ListenerTag, Port, Service};
 use protocol::LogOffset;
-use store::{LogCopy, Store, StoreEnv, StoreError};
+use store::{LogCopy, Recovered, Store, StoreEnv, StoreError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -32,6 +32,9 @@ use crate::settings::{self, Order};
 
 /// A file system with less room than this cannot take the first messages.
 const ROOM_BYTES_MIN: u64 = 16 << 20;
+
+/// Topics of which messages were cut off, by the log output; the rest is in the folder `cut`.
+const TOPICS_TOLD: usize = 100;
 
 /// Answers that wait for the device come within the time of a flush; this is for writing them, and for a last word.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
@@ -66,8 +69,9 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
         None => None,
     };
     let own_names = names.as_ref().map(|names| names.at);
+    let life = Life { order: &order, own_names, shared: &shared, memory: &memory, descriptors };
     let mut broker = match ports {
-        Some(ports) => Some(RunningBroker::start(&order, ports, own_names, &shared, &memory, descriptors).await?),
+        Some(ports) => Some(RunningBroker::begin(&life, ports, &[]).await?),
         None => None,
     };
 
@@ -78,7 +82,7 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
 
     // A port that nobody serves any more looks like a broker that hangs: better to end, and be started again.
     let bug = loop {
-        let slave = broker.as_ref().map(|running| Arc::clone(&running.broker));
+        let running = broker.as_ref().map(|running| Arc::clone(&running.broker));
         let at = tokio::select! {
             why = stop.next() => {
                 info!(signal = why, "stopping");
@@ -88,10 +92,10 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
                 error!(bug, "stopping");
                 break Some(bug);
             }
-            at = begins_at(slave) => at,
+            at = begins_anew(running) => at,
         };
         if let Some(running) = broker.take() {
-            broker = Some(running.begin_at(&order, at, own_names, &shared, &memory, descriptors).await?);
+            broker = Some(running.begin_anew(&life, at).await?);
         }
     };
     notify::tell("STOPPING=1");
@@ -139,10 +143,13 @@ async fn bug_in(names: Option<&mut RunningNames>, broker: Option<&mut RunningBro
     }
 }
 
-/// Waits until the log of a slave is to begin elsewhere.
-async fn begins_at(broker: Option<Arc<Broker>>) -> LogOffset {
+/// Waits until the broker is to be stopped and started again: the log of a slave is to begin elsewhere, or the role is another one.
+async fn begins_anew(broker: Option<Arc<Broker>>) -> Option<LogOffset> {
     match broker {
-        Some(broker) => broker.begins_at().await,
+        Some(broker) => tokio::select! {
+            at = broker.begins_at() => Some(at),
+            () = broker.begins_anew() => None,
+        },
         None => pending().await,
     }
 }
@@ -304,9 +311,63 @@ fn log_port(settings: &BrokerSettings) -> LogPort {
     }
 }
 
+/// The port for slaves of a broker whose role is not that of its file, perhaps: a master has one, a slave has none.
+fn port_in_force(
+    bound: Option<Port>,
+    settings: &Settings,
+    broker: &BrokerSettings,
+    main_port: u16,
+) -> anyhow::Result<Option<Port>> {
+    let wanted = match log_port(broker) {
+        LogPort::Nowhere => return Ok(None),
+        LogPort::Next => {
+            main_port.checked_add(1).with_context(|| format!("no port is behind {main_port}: set haListenPort"))?
+        }
+        LogPort::At(port) => port,
+    };
+    if bound.is_some() {
+        return Ok(bound);
+    }
+    let from = format!("haListenPort, {}", settings.origin("haListenPort"));
+    ports::for_slaves(settings.net()?.bind_address, wanted, &from).map(Some)
+}
+
+/// The port for slaves that name servers are told.
+fn told_port(log: Option<&Port>, broker: &BrokerSettings, main_port: u16) -> HaPort {
+    match log {
+        Some(log) => HaPort(log.local_addr().port()),
+        // A slave tells it, too.
+        None if is_next(broker) => HaPort(main_port.saturating_add(1)),
+        None => broker.ha_listen_port,
+    }
+}
+
+/// The settings of the process, with those that were changed in the life before.
+fn with_requested(settings: &Settings, requested: &[(&'static str, String)]) -> Settings {
+    let mut settings = settings.clone();
+    for (key, value) in requested {
+        // The mode of a master is not for a file that is a slave's: the journal has it.
+        if let Err(error) = settings.set(key, value).map(drop)
+            && *key != "brokerRole"
+        {
+            warn!(key, %error, "a setting that was changed while running is as in the file again");
+        }
+    }
+    settings
+}
+
 /// Whether the port for slaves is the one behind the broker's, also where that is a free one.
 fn is_next(settings: &BrokerSettings) -> bool {
     settings.ha_listen_port.0.checked_sub(1) == Some(settings.listen_port)
+}
+
+/// What each life of the broker in this process has.
+struct Life<'a> {
+    order: &'a Order,
+    own_names: Option<SocketAddr>,
+    shared: &'a Shared,
+    memory: &'a Memory,
+    descriptors: Descriptors,
 }
 
 struct RunningBroker {
@@ -320,24 +381,31 @@ struct RunningBroker {
 }
 
 impl RunningBroker {
-    async fn start(
-        order: &Order,
-        BrokerPorts { main, vip, log, metrics }: BrokerPorts,
-        own_names: Option<SocketAddr>,
-        shared: &Shared,
-        memory: &Memory,
-        descriptors: Descriptors,
+    /// Starts the broker, again if it turns out that another one is the master.
+    /// `requested`: settings that were changed in the life before.
+    async fn begin(
+        life: &Life<'_>,
+        ports: BrokerPorts,
+        requested: &[(&'static str, String)],
     ) -> anyhow::Result<RunningBroker> {
-        let mut broker_settings = order.settings.broker()?;
-        let store_settings = order.settings.store()?;
-        let main_port = main.local_addr().port();
-        broker_settings.ha_listen_port = match &log {
-            Some(log) => HaPort(log.local_addr().port()),
-            // A slave tells it, too.
-            None if is_next(&broker_settings) => HaPort(main_port.saturating_add(1)),
-            None => broker_settings.ha_listen_port,
+        let port = ports.main.local_addr().port();
+        let error = match RunningBroker::start(life, ports, requested).await {
+            Err(error) if matches!(error.downcast_ref(), Some(StartError::Deposed { .. })) => error,
+            started => return started,
         };
-        broker_settings.listen_port = main_port;
+        info!(reason = format!("{error:#}"), "this broker starts as its slave");
+        RunningBroker::start(life, BrokerPorts::bind(life.order, port).await?, requested).await
+    }
+
+    async fn start(
+        life: &Life<'_>,
+        BrokerPorts { main, vip, mut log, metrics }: BrokerPorts,
+        requested: &[(&'static str, String)],
+    ) -> anyhow::Result<RunningBroker> {
+        let Life { order, own_names, shared, memory, descriptors } = *life;
+        let mut settings = with_requested(&order.settings, requested);
+        let store_settings = settings.store()?;
+        let main_port = main.local_addr().port();
         let calls = settings::client_options(&order.settings)?;
         let advertised = settings::advertised(&order.settings, main_port).await?;
 
@@ -366,12 +434,7 @@ impl RunningBroker {
         let random = Random::from_entropy();
         let store_env = StoreEnv { clock: clock.clone(), random: random.clone(), ..StoreEnv::real() };
         let (store, found) = tokio::task::spawn_blocking(move || Store::open(options, store_env)).await??;
-        for finding in &found.findings {
-            warn!("{finding}");
-        }
-        for what in &found.not_mended {
-            error!("{what}: gantry store repair --queues builds the queues again from the log");
-        }
+        tell_found(&found);
         let root = store_settings.store_path_root_dir.display().to_string();
         info!(
             root,
@@ -383,6 +446,14 @@ impl RunningBroker {
         );
 
         let started = async {
+            if let Some(sentence) = broker::role_in_force(store.journal(), &mut settings)? {
+                warn!("{sentence}");
+            }
+            let store_settings = settings.store()?;
+            let mut broker_settings = settings.broker()?;
+            log = port_in_force(log, &settings, &broker_settings, main_port)?;
+            broker_settings.ha_listen_port = told_port(log.as_ref(), &broker_settings, main_port);
+            broker_settings.listen_port = main_port;
             let broker = Broker::start(broker::Start {
                 name_servers: name_servers(own_names, &broker_settings.namesrv_addr),
                 calls,
@@ -390,7 +461,7 @@ impl RunningBroker {
                 store_settings,
                 store: Arc::clone(&store),
                 advertised,
-                configuration: order.settings.clone(),
+                configuration: settings.clone(),
                 config_file: order.file.clone(),
                 log_port: log,
                 clock,
@@ -412,11 +483,10 @@ impl RunningBroker {
                 info!(address = %listener.local_addr(), channel = tag.0, "broker listens");
                 ports.serve(listener);
             }
-            anyhow::Ok((broker, ports, metrics))
+            anyhow::Ok((broker, ports, metrics, broker_settings.broker_ip1))
         };
         match started.await {
-            Ok((broker, ports, metrics)) => {
-                let host = &broker_settings.broker_ip1;
+            Ok((broker, ports, metrics, host)) => {
                 let advertised = match host.parse::<IpAddr>() {
                     Ok(ip) => SocketAddr::from((ip, main_port)).to_string(),
                     Err(_) => format!("{host}:{}", main_port),
@@ -431,23 +501,20 @@ impl RunningBroker {
         }
     }
 
-    /// The same broker, on a store that begins at a file of its master's. It has no message, so nobody misses it meanwhile.
-    async fn begin_at(
-        self,
-        order: &Order,
-        at: LogOffset,
-        own_names: Option<SocketAddr>,
-        shared: &Shared,
-        memory: &Memory,
-        descriptors: Descriptors,
-    ) -> anyhow::Result<RunningBroker> {
-        info!(%at, "the log of this slave begins anew, where that of its master does");
-        let port = self.port;
+    /// The same broker once more: with the role that its journal says, or on a store that begins at a file of its master's. That one has no message,
+    /// so nobody misses it meanwhile.
+    async fn begin_anew(self, life: &Life<'_>, at: Option<LogOffset>) -> anyhow::Result<RunningBroker> {
+        let (port, requested) = (self.port, self.broker.requested_settings());
+        match at {
+            Some(at) => info!(%at, "the log of this slave begins anew, where that of its master does"),
+            None => info!("this broker begins anew"),
+        }
         self.stop().await?;
-        let options = settings::store_options(&order.settings.store()?, memory)?;
-        tokio::task::spawn_blocking(move || LogCopy::begin_at(&options, &StoreEnv::real(), at)).await??;
-        let ports = BrokerPorts::bind(order, port).await?;
-        RunningBroker::start(order, ports, own_names, shared, memory, descriptors).await
+        if let Some(at) = at {
+            let options = settings::store_options(&life.order.settings.store()?, life.memory)?;
+            tokio::task::spawn_blocking(move || LogCopy::begin_at(&options, &StoreEnv::real(), at)).await??;
+        }
+        RunningBroker::begin(life, BrokerPorts::bind(life.order, port).await?, &requested).await
     }
 
     async fn stop(self) -> anyhow::Result<()> {
@@ -473,6 +540,20 @@ impl RunningBroker {
 fn listen<S: Service>(port: Port, options: ListenerOptions, service: &Arc<S>) -> anyhow::Result<Listener<S>> {
     let at = port.local_addr();
     Listener::on(port, options, Arc::clone(service)).with_context(|| format!("cannot listen on {at}"))
+}
+
+/// What the opening of the store has found, mended and cut off.
+fn tell_found(found: &Recovered) {
+    for finding in &found.findings {
+        warn!("{finding}");
+    }
+    for what in &found.not_mended {
+        error!("{what}: gantry store repair --queues builds the queues again from the log");
+    }
+    let topics = found.cut_off.iter().flat_map(|off| &off.topics);
+    for (topic, messages) in topics.take(TOPICS_TOLD) {
+        warn!(topic, messages, "messages that the new master does not have are cut off");
+    }
 }
 
 /// Ends the store in this way, on a thread that may wait.

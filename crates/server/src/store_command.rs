@@ -21,9 +21,13 @@ const COULD_NOT_LOOK: u8 = 2;
 
 /// Runs a command on a store that no broker has open.
 pub fn run(args: StoreArgs) -> anyhow::Result<ExitCode> {
+    if let StoreCommand::Replay(args) = &args.command {
+        return cli::store::replay(args).map(|()| ExitCode::SUCCESS);
+    }
     let place = args.command.place();
+    let (config, store) = place.map_or((None, None), |place| (place.config.as_deref(), place.store.as_deref()));
     let is_verify = matches!(args.command, StoreCommand::Verify(_));
-    let done = settings::of_store(place.config.as_deref(), place.store.as_deref()).and_then(|settings| {
+    let done = settings::of_store(config, store).and_then(|settings| {
         if let StoreCommand::Export(export) = &args.command
             && export.messages.is_none()
         {
@@ -84,6 +88,8 @@ fn write_configuration(settings: &Settings) -> anyhow::Result<bool> {
     let (store, found) = Store::open(options, StoreEnv::real())?;
     // Said now; a failure to say it stops nothing before the store is closed.
     let mended = tell_mended(&found, false);
+    let mut settings = settings.clone();
+    broker::role_in_force(store.journal(), &mut settings)?;
     let start = broker::Start {
         name_servers: Vec::new(),
         calls: net::ClientOptions::default(),
@@ -91,7 +97,7 @@ fn write_configuration(settings: &Settings) -> anyhow::Result<bool> {
         store_settings,
         store: Arc::clone(&store),
         advertised: SocketAddr::from((IpAddr::V4(Ipv4Addr::LOCALHOST), 0)),
-        configuration: settings.clone(),
+        configuration: settings,
         config_file: None,
         log_port: None,
         clock: Clock::real(),

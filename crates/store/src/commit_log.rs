@@ -46,6 +46,8 @@ struct Tail {
     last_timestamp: i64,
     /// The store closes: what is appended from now on would be behind the last flush.
     is_sealed: bool,
+    /// Nothing is appended until somebody lets it go on.
+    is_held: bool,
     /// Keys for the index.
     ahead: Ahead,
     /// What is in the write pool.
@@ -198,7 +200,7 @@ impl CommitLog {
     pub fn new(segments: Vec<Arc<Segment>>, segment_bytes: u64, end: u64, last_timestamp: i64) -> Option<CommitLog> {
         let segment = segments.iter().find(|segment| segment.base() <= end && end < segment.end())?;
         let (segment, ahead, gathered) = (Arc::clone(segment), Ahead::default(), Gathered::default());
-        let tail = Tail { segment, at: end, last_timestamp, is_sealed: false, ahead, gathered };
+        let tail = Tail { segment, at: end, last_timestamp, is_sealed: false, is_held: false, ahead, gathered };
         Some(CommitLog {
             segment_bytes,
             tail: Mutex::new(tail),
@@ -227,6 +229,9 @@ impl CommitLog {
         let _whole = Whole("an append to the log");
         if tail.is_sealed {
             return Err(NotWritable::Closed.into());
+        }
+        if tail.is_held {
+            return Err(NotWritable::Held.into());
         }
         let timestamp = now.0.max(tail.last_timestamp);
         tail.last_timestamp = timestamp;
@@ -406,6 +411,14 @@ impl CommitLog {
         let tail = self.tail.lock();
         let end = tail.at;
         (tail, end)
+    }
+
+    /// Refuses appends until it is told to let them be made again. Says where the log ends, with what is in the pool: if it is held, that
+    /// stays so.
+    pub fn hold_appends(&self, is_held: bool) -> u64 {
+        let mut tail = self.tail.lock();
+        tail.is_held = is_held;
+        tail.at
     }
 
     /// Lets nothing be appended any more. What was appended before is in `end` when this returns, or in the pool.

@@ -164,6 +164,9 @@ pub enum NotWritable {
         /// What the system said, and what helps.
         reason: String,
     },
+    /// Another broker is becoming the master ([`Store::hold_appends`](crate::Store::hold_appends)).
+    #[error("the log is held while the master changes")]
+    Held,
     /// It is being closed.
     #[error("the store is shutting down")]
     Closed,

@@ -132,13 +132,12 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
     given.extend(setup.more);
     let machine =
         Machine { host_name: "localhost".into(), address: "127.0.0.1".parse().unwrap(), home: dir.path().into() };
-    let configuration = Settings::load(Sources {
+    let mut configuration = Settings::load(Sources {
         command_line: given.into_iter().map(|(key, value)| (key.into(), value.into(), "test".into())).collect(),
         data: Some(dir.path().into()),
         ..Sources::new(Role::Broker, machine)
     })
     .unwrap();
-    let (settings, store_settings) = (configuration.broker().unwrap(), configuration.store().unwrap());
     let (clock, random) = (setup.clock.clone().unwrap_or_else(Clock::real), Random::seeded(1));
     let options = StoreOptions {
         segment_bytes: setup.segment_bytes,
@@ -155,6 +154,8 @@ pub async fn start_on(setup: Setup, dir: Arc<TempDir>) -> Running {
     };
     let env = StoreEnv { clock: clock.clone(), random: random.clone(), disk: setup.device.disk(), ..StoreEnv::real() };
     let (store, _) = Store::open(options, env).unwrap();
+    broker::role_in_force(store.journal(), &mut configuration).unwrap();
+    let (settings, store_settings) = (configuration.broker().unwrap(), configuration.store().unwrap());
     let advertised = "127.0.0.1:10911".parse().unwrap();
     let (main_port, log_port) = ports(setup.main_port);
     let log = log_port.as_ref().map(Port::local_addr);

@@ -65,9 +65,15 @@ pub(crate) fn update(
         broker.store.retain(retention);
         // It looks at them when it wakes, and may sleep for as long as nothing comes.
         broker.topics.timer_bell().notify_one();
+        let of_role = changes.iter().find(|(key, _)| key == "brokerRole");
+        let kept = of_role.and_then(|(_, role)| broker.switch.keeps_role(role));
         if let Some(file) = &broker.configuration.file {
+            // The file of a slave that a switch has made a master stays that of a slave.
+            let is_for_file = |(key, _): &&(String, String)| key != "brokerRole" || kept.is_none();
+            let changes: Vec<_> = changes.iter().filter(is_for_file).cloned().collect();
             file.add(&changes);
         }
+        session.durable_after(kept.unwrap_or(0));
         let tell = |key: &str| format!("{key}={} (was {})", state.settings.shown(key), before.shown(key));
         let told: Vec<String> = changes.iter().map(|(key, _)| tell(key)).collect();
         (told, otherwise_than_asked(&state.settings, &changes), overridden(&state.settings, &changes))

@@ -400,7 +400,7 @@ async fn register(broker: &Arc<Broker>, address: &str, owed: Owed) -> Result<Reg
 }
 
 /// What clients are told to connect to. A name stays a name: it may mean another address elsewhere, or later.
-fn told_address(host: &str, advertised: SocketAddr) -> String {
+pub(crate) fn told_address(host: &str, advertised: SocketAddr) -> String {
     match host.parse::<IpAddr>() {
         Ok(_) => advertised.to_string(),
         Err(_) => format!("{host}:{}", advertised.port()),

@@ -110,9 +110,19 @@ async fn listed(broker: &Broker) -> Option<Listed> {
     Some(addresses)
 }
 
-/// The hosts of this set's brokers, each with the broker's id. Each broker has a topic of its own name, as a rule, and its route is short; name servers of any version know it.
-/// Where it does not lead to this set, as others may have a topic of that name, the whole cluster is looked through. None if that is refused.
+/// The hosts of this set's brokers, each with the broker's id. None if that is refused.
 async fn told(broker: &Broker, server: &str) -> Result<Option<Vec<(String, i64)>>, CallError> {
+    let brokers = brokers(broker, server).await?;
+    let addresses = |brokers: &Vec<BrokerData>| {
+        let addresses = brokers.iter().flat_map(|of| &of.broker_addrs);
+        addresses.filter_map(|(id, address)| Some((host_of(address)?.to_owned(), *id))).collect()
+    };
+    Ok(brokers.as_ref().map(addresses))
+}
+
+/// This set's brokers, as a name server knows them. Each broker has a topic of its own name, as a rule, and its route is short; name servers of any version know it.
+/// Where it does not lead to this set, as others may have a topic of that name, the whole cluster is looked through. None if that is refused.
+pub(crate) async fn brokers(broker: &Broker, server: &str) -> Result<Option<Vec<BrokerData>>, CallError> {
     let (identity, client) = (broker.identity(), &broker.registry.client);
     let topic = identity.broker_name.as_str();
     let fields = GetRouteInfo { topic, accept_standard_json_only: Some(true), zone_mode: None, zone_name: None };
@@ -130,8 +140,8 @@ async fn told(broker: &Broker, server: &str) -> Result<Option<Vec<(String, i64)>
         let all = fastjson::from_slice::<ClusterInfo>(&all.body).unwrap_or_default();
         brokers = all.broker_addr_table.into_values().collect();
     }
-    let addresses = brokers.iter().filter(is_ours).flat_map(|of| &of.broker_addrs);
-    Ok(Some(addresses.filter_map(|(id, address)| Some((host_of(address)?.to_owned(), *id))).collect()))
+    brokers.retain(|of| is_ours(&of));
+    Ok(Some(brokers))
 }
 
 /// The host of `HOST:PORT`.

@@ -15,6 +15,7 @@ use store::TopicsUnknown;
 use tokio::runtime::Handle;
 
 use super::check::check_log;
+use super::epochs;
 use super::master::MasterError;
 use super::tables;
 use crate::broker::Broker;
@@ -68,7 +69,7 @@ pub(crate) async fn follow(broker: Arc<Broker>, mut stop: Stop) {
                 let broker = Arc::clone(&of_extent);
                 Box::pin(async move {
                     let master = broker.following.master().ok_or(AskError::NoMaster)?;
-                    asking::extent(&broker.registry.client, &master).await
+                    epochs::agree(&broker, &master).await
                 })
             },
             move |at| {

@@ -9,6 +9,7 @@
 
 mod check;
 mod copy;
+mod epochs;
 mod follow;
 mod journal;
 mod master;
@@ -18,4 +19,4 @@ mod tables;
 
 pub(crate) use follow::follow;
 pub(crate) use journal::follow_journal;
-pub(crate) use tables::keep_tables;
+pub(crate) use tables::{keep_tables, take_last};

@@ -26,4 +26,5 @@ pub(crate) mod role;
 pub(crate) mod routes;
 pub(crate) mod slave_places;
 pub(crate) mod stats;
+pub(crate) mod switch;
 pub(crate) mod topics;

@@ -1,17 +1,12 @@
 //! Which part a broker plays among the brokers of its name. It is asked for where something depends on it.
 
-use std::sync::Arc;
-
 use config::{BrokerRole, BrokerSettings};
-use journal::{Journal, Table};
+use journal::Journal;
 use protocol::body::MASTER_ID;
 use protocol::code::{Family, RequestCode, ResponseCode};
 
 use crate::refusal::{NOT_AVAILABLE, Refusal};
-use crate::tables;
-
-/// The row of [`tables::ROLE`].
-const SLAVE: &[u8] = b"slave";
+use crate::state::switch;
 
 /// The part that a broker plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,20 +36,9 @@ impl Standing {
         }
     }
 
-    /// Whether this broker is no slave and was one when it was started last. Before [`Standing::keep`].
+    /// Whether this broker is no slave and was one when it was started last. Before [`switch::Switch::begin`].
     pub(crate) fn is_promoted(self, journal: &Journal) -> bool {
-        !self.is_slave() && was_slave(journal)
-    }
-
-    /// Lets the next start know. Once, behind what the journal keeps of a slave that becomes a master.
-    pub(crate) fn keep(self, journal: &Journal) {
-        let was_slave = was_slave(journal);
-        journal.attach(tables::ROLE, Arc::new(self));
-        match (was_slave, self.is_slave()) {
-            (false, true) => _ = journal.put(tables::ROLE, SLAVE, &[]),
-            (true, false) => _ = journal.delete(tables::ROLE, SLAVE),
-            (true, true) | (false, false) => {}
-        }
+        !self.is_slave() && switch::was_slave(journal).is_some()
     }
 
     /// Whether messages are sent to this broker.
@@ -86,19 +70,17 @@ impl Standing {
     }
 }
 
-fn was_slave(journal: &Journal) -> bool {
-    let mut was_slave = false;
-    journal.load(tables::ROLE, |key, _| was_slave |= key == SLAVE);
-    was_slave
-}
-
-impl Table for Standing {
-    fn for_each(&self, f: &mut dyn FnMut(&[u8], &[u8])) {
-        if self.is_slave() {
-            f(SLAVE, &[]);
-        }
+/// A role as `brokerRole` has it.
+pub(crate) fn text(role: BrokerRole) -> &'static str {
+    match role {
+        BrokerRole::AsyncMaster => "ASYNC_MASTER",
+        BrokerRole::SyncMaster => "SYNC_MASTER",
+        BrokerRole::Slave => "SLAVE",
     }
 }
+
+/// What sends hear that a broker does not take.
+pub(crate) const BUSY: &str = "[REJECTREQUEST]system busy, start flow control for a while";
 
 /// The answer of a slave of RocketMQ 5.5.0, where it has one: it carries out some of these requests, and passes others on.
 fn refused(role: Role, code: RequestCode) -> Refusal {
@@ -111,8 +93,7 @@ fn refused(role: Role, code: RequestCode) -> Refusal {
         return Refusal::new(ResponseCode::SlaveNotAvailable, "recall failed, broker service not available");
     }
     if matches!(family, Family::Send | Family::Pull) && role == Role::Slave {
-        let remark = "[REJECTREQUEST]system busy, start flow control for a while";
-        return Refusal::new(ResponseCode::SystemBusy, remark);
+        return Refusal::new(ResponseCode::SystemBusy, BUSY);
     }
     if matches!(family, Family::Topics | Family::Groups) || code == RequestCode::INVOKE_BROKER_TO_RESET_OFFSET {
         let remark =

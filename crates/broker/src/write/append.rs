@@ -25,6 +25,7 @@ use crate::refusal::{NOT_AVAILABLE, Refusal, SOON};
 use crate::sends::{Answer, Receipt, Receipts, Sends};
 use crate::session::{Late, Session};
 use crate::state::falls::Cause;
+use crate::state::role::BUSY;
 use crate::waiting::hold::Lane;
 use crate::write::acknowledgements::UnflushedBurst;
 
@@ -336,6 +337,13 @@ impl Broker {
                     ));
                 }
                 AppendError::PoolFull { from, .. } => (self.store.written(), from + 1),
+                AppendError::NotWritable(NotWritable::Held) => {
+                    // Not for long: the master changes, or it is decided that it does not.
+                    if self.switch.goes_on().await {
+                        continue;
+                    }
+                    return Err(Refusal::new(ResponseCode::SystemBusy, BUSY));
+                }
                 AppendError::NotWritable(why) => {
                     let now = self.clock.elapsed();
                     let full_for = self.limits.full_for(now);

@@ -116,6 +116,7 @@ commands! {
     }
     "Replication, controllers and containers" {
         "haStatus" ha::HaStatus "Show how replication goes"
+        "switchMaster" switch::SwitchMaster "Make another broker of a set the master, by hand"
         "getSyncStateSet" ha::GetSyncStateSet "Show which replicas keep up, as a controller knows it"
         "getBrokerEpoch" ha::GetBrokerEpoch "Show the epochs of brokers' logs"
         "getControllerMetaData" controller::GetControllerMetaData "Show who leads the controllers"

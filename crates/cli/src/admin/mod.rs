@@ -35,6 +35,7 @@ mod send;
 pub(crate) mod session;
 mod static_topic;
 mod stats;
+mod switch;
 mod target;
 mod time;
 mod topic;

@@ -9,6 +9,7 @@ mod fetched;
 mod inspect;
 mod messages;
 mod repair;
+mod replay;
 mod verify;
 
 use std::io;
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use env::say;
+pub use replay::replay;
 use store::look::{KnownTables, Look};
 use store::{Recovered, StoreError, StoreOptions};
 
@@ -42,6 +44,8 @@ pub enum StoreCommand {
     Repair(repair::RepairArgs),
     /// Write config/*.json for an Apache broker, or messages
     Export(ExportArgs),
+    /// Send messages again that were cut off a log (the folder cut of a store), to the master of their set
+    Replay(replay::ReplayArgs),
 }
 
 /// Where a store is.
@@ -70,15 +74,16 @@ pub struct ExportArgs {
 }
 
 impl StoreCommand {
-    /// Where the store is.
-    pub fn place(&self) -> &Place {
-        match self {
+    /// Where the store is, if the command is about one.
+    pub fn place(&self) -> Option<&Place> {
+        Some(match self {
             StoreCommand::Inspect(args) => &args.place,
             StoreCommand::Verify(args) => &args.place,
             StoreCommand::Fetch(args) => &args.place,
             StoreCommand::Repair(args) => &args.place,
             StoreCommand::Export(args) => &args.place,
-        }
+            StoreCommand::Replay(_) => return None,
+        })
     }
 }
 
@@ -126,6 +131,7 @@ pub fn run(
             let file = args.messages.context("--messages says where they go")?;
             messages::run(&file, args.topic.as_deref(), options, read)
         }
+        StoreCommand::Replay(args) => replay(&args).map(|()| ExitCode::SUCCESS),
     }
 }
 

@@ -163,3 +163,53 @@ pub struct RocksdbCqProgress {
     /// 0 in order, 1 not in order, 2 under way, 3 failed.
     pub check_status: i32,
 }
+
+/// The answer to 30003, which is our own: the part that a broker plays in its set, and how far it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MemberState {
+    /// Its cluster.
+    pub cluster_name: String,
+    /// The name of its set.
+    pub broker_name: String,
+    /// Its id; 0 of a master.
+    pub broker_id: i64,
+    /// Where clients reach it, as name servers have it.
+    pub broker_addr: String,
+    /// `SLAVE`, `ASYNC_MASTER` or `SYNC_MASTER`.
+    pub broker_role: String,
+    /// It takes no messages any more, and is about to change its role.
+    pub is_fenced: bool,
+    /// The highest epoch that it knows.
+    pub epoch: i64,
+    /// The epochs of its log.
+    pub epochs: Vec<EpochStart>,
+    /// Where its log begins.
+    pub log_min: i64,
+    /// Where its log ends.
+    pub log_end: i64,
+    /// Where its journal ends.
+    pub journal_end: i64,
+    /// A slave's master, if that is known.
+    pub master_addr: Option<String>,
+    /// The log comes from there, or did within its time-out.
+    pub is_following: bool,
+    /// Bytes that it is behind there, as its master said a few seconds ago.
+    pub behind_bytes: Option<i64>,
+    /// The id that a master had as a slave.
+    pub former_id: Option<i64>,
+    /// It was the master, and asks the broker there to be it.
+    pub handed_to: Option<String>,
+    /// How the last change of roles went here, since the start.
+    pub last_switch: Option<String>,
+}
+
+/// Where an epoch begins in a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EpochStart {
+    /// Its number.
+    pub epoch: i64,
+    /// A log offset.
+    pub start: i64,
+}

@@ -1,4 +1,4 @@
-//! Upkeep of a broker: 354, 355, 902, 903, 906, 908, 1008, 2004, 5001, and our own 30002.
+//! Upkeep of a broker: 354, 355, 902, 903, 906, 908, 1008, 2004, 5001, and our own 30002, 30004, 30005.
 
 use super::field::headers;
 
@@ -46,6 +46,20 @@ headers! {
         master_epoch: Option<i32> = "masterEpoch",
         sync_state_set_epoch: Option<i32> = "syncStateSetEpoch",
         master_broker_id: Option<i64> = "masterBrokerId",
+    }
+
+    /// 30004: a master is to let a slave of its set be the master.
+    HandOverMaster<'a> {
+        broker_addr: &'a str = "brokerAddr",
+        broker_id: i64 = "brokerId",
+    }
+
+    /// 30005: a slave is to be the master, in this epoch. `logEnd`: where the log of the master ends that hands over; without it that one is gone.
+    /// `brokerRole`: how it acknowledged.
+    TakeOverMaster<'a> {
+        epoch: i64 = "epoch",
+        log_end: Option<i64> = "logEnd",
+        broker_role: Option<&'a str> = "brokerRole",
     }
 
     /// 908: what a slave believes that its master has flushed.

@@ -1,4 +1,4 @@
-//! Every request code of RocketMQ, and the one of our own: what the binary does with it, as the
+//! Every request code of RocketMQ, and those of our own: what the binary does with it, as the
 //! table of requests says. `docs/compatibility.md` holds the same table; `WRITE_DOCS=1` writes it.
 
 use std::collections::BTreeMap;

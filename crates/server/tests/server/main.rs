@@ -27,5 +27,6 @@ mod static_topics;
 mod store;
 #[path = "../support/mod.rs"]
 mod support;
+mod switching;
 mod tls;
 mod two_masters;

@@ -4,6 +4,8 @@ use std::sync::atomic::Ordering;
 
 use env::TimeMs;
 
+use protocol::LogOffset;
+
 use super::{Shared, Store};
 use crate::batch::RecordBatch;
 use crate::error::{AppendError, NotWritable};
@@ -54,6 +56,12 @@ impl Store {
                 Err(error)
             }
         }
+    }
+
+    /// Refuses appends ([`NotWritable::Held`]) until it is told to let them be made again, and says where the log ends: while it is held, nothing
+    /// comes behind that. Copies of a master's log are not refused.
+    pub fn hold_appends(&self, is_held: bool) -> LogOffset {
+        LogOffset(self.shared.log.hold_appends(is_held))
     }
 
     /// Calls for room up to `needed`, and says why there is none.

@@ -55,6 +55,9 @@ fn has_slave(broker: &Broker, id: i64, found: &Read) -> bool {
         // One that began with a file of ours has nothing before it. Any other has come with a log of its own, or gets all.
         let has_from = if slave.began.0.is_multiple_of(segment_bytes) { slave.began.0 } else { 0 };
         let has = |at: LogOffset| (has_from..slave.acknowledged.0).contains(&at.0);
-        broker.members.may_be(id, slave.address.ip()) && found.at.is_none_or(has)
+        // On the plain stream a slave does not say who it is.
+        let is_named =
+            slave.peer.broker_id.map_or_else(|| broker.members.may_be(id, slave.peer.address.ip()), |of| of == id);
+        is_named && found.at.is_none_or(has)
     })
 }
