@@ -443,7 +443,10 @@ impl Settings {
                 continue;
             }
             refused.extend(check_value(key, &given.value, &given.origin).err());
-            if let (State::Used, Kind::Text, Some(of_java)) = (key.state, key.kind, &given.of_java) {
+            // A secret is told in no message, and Apache reads none of ours.
+            if let (State::Used, Kind::Text, Some(of_java)) = (key.state, key.kind, &given.of_java)
+                && !is_secret(key.name)
+            {
                 let (value, origin) = (given.value.clone(), given.origin.clone());
                 let of_java = of_java.clone();
                 refused.push(ConfigError::TwoReadings { key: key.name.to_owned(), value, origin, of_java });

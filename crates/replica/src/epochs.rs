@@ -9,7 +9,7 @@
 //! this id is higher. Ids above 99 share digits with others: a set has no two of which that is so.
 
 use protocol::LogOffset;
-pub use protocol::epoch::{is_for, next};
+pub use protocol::epoch::{is_for, next, next_unheard};
 
 /// Epochs of a log that another broker tells.
 const TOLD_MAX: usize = 100_000;

@@ -176,9 +176,9 @@ type OnChange = Box<dyn Fn(&Slaves) + Send + Sync>;
 
 /// The slaves of a master, and why connections ended.
 pub struct Slaves {
-    /// Guards the rows; taken for an acknowledgement, a frame and a look. Nothing is taken inside.
+    /// Guards the rows; taken for an acknowledgement, a frame and a look, also inside `left`. Nothing is taken inside.
     rows: Mutex<HashMap<u64, Slave>>,
-    /// Slaves that left, the newest last; a copier once. Guards itself only.
+    /// Slaves that left, the newest last; a broker once, an address also where it needed most. Held while a slave comes or goes.
     left: Mutex<VecDeque<Left>>,
     /// [`Slaves::given`]. Release before the bytes go out, Acquire where a report of them is judged.
     given: AtomicU64,
@@ -285,16 +285,23 @@ impl Slaves {
         }
     }
 
-    /// The connection of this number has brought its first report: this slave is sent the log from `at` on. The log ends at `end`.
-    pub fn begun(&self, number: u64, peer: Peer, now: Duration, at: LogOffset, end: LogOffset) {
-        if peer.broker_id.is_some() {
-            // It is back, and its row says what it needs.
-            self.left.lock().retain(|left| left.copier != Some(peer.copier()));
-        }
-        let (nothing, rate, lag) = (LogOffset(0), Rate::default(), Lag::new(now, end));
+    /// The connection of this number has brought its first report: this slave `has` so much, the second on its device, and is sent the log from `at`
+    /// on. The log ends at `end`.
+    pub fn begun(&self, number: u64, peer: Peer, now: Duration, at: LogOffset, has: [LogOffset; 2], end: LogOffset) {
+        let (rate, lag) = (Rate::default(), Lag::new(now, end));
         let turn = self.turns.fetch_add(1, Ordering::Relaxed);
-        let (acknowledged, flushed) = (nothing, nothing);
-        self.enter(number, Slave { peer, turn, began: at, next: at, acknowledged, flushed, rate, lag });
+        let [acknowledged, flushed] = has;
+        let slave = Slave { peer, turn, began: at, next: at, acknowledged, flushed, rate, lag };
+        {
+            // Who asks what is needed finds it here or there.
+            let mut left = self.left.lock();
+            if peer.broker_id.is_some() {
+                // It is back, and its row says what it needs.
+                left.retain(|left| left.copier != Some(peer.copier()));
+            }
+            self.rows.lock().insert(number, slave);
+        }
+        self.changed();
     }
 
     /// The slave of this number has what lies below `to`, of a log that ends at `end`.
@@ -329,11 +336,6 @@ impl Slaves {
         });
     }
 
-    fn enter(&self, number: u64, slave: Slave) {
-        self.rows.lock().insert(number, slave);
-        self.changed();
-    }
-
     fn update(&self, number: u64, change: impl FnOnce(&mut Slave)) {
         if let Some(slave) = self.rows.lock().get_mut(&number) {
             change(slave);
@@ -342,6 +344,8 @@ impl Slaves {
 
     /// The slave is gone.
     pub fn leave(&self, number: u64, now: Duration) {
+        // As in `begun`.
+        let mut left = self.left.lock();
         let Some(slave) = self.rows.lock().remove(&number) else { return };
         let copier = Some(slave.peer.copier());
         // One that has connected again meanwhile has not left.
@@ -349,13 +353,17 @@ impl Slaves {
             slave.peer.broker_id.is_some() && slaves.values().any(|other| Some(other.peer.copier()) == copier)
         };
         if !is_here(&self.rows.lock()) {
-            let mut left = self.left.lock();
-            left.retain(|left| left.copier != copier);
+            // On the plain stream it may be another slave's that needs more.
+            let is_plain = slave.peer.broker_id.is_none();
+            let lowest = left.iter().filter(|left| left.copier == copier).map(|left| left.needs).min();
+            let stays = |left: &Left| is_plain && Some(left.needs) == lowest && left.needs < slave.needs();
+            left.retain(|left| left.copier != copier || stays(left));
             if left.len() >= LEFT_MAX {
                 left.pop_front();
             }
             left.push_back(Left { copier, needs: slave.needs(), at: now });
         }
+        drop(left);
         self.changed();
     }
 
@@ -405,8 +413,8 @@ impl Slaves {
 
     /// Of each slave that is connected, or left no longer than `kept_for` ago, where the bytes begin that it has yet to get.
     pub fn needs(&self, now: Duration, kept_for: Duration) -> Vec<LogOffset> {
-        let mut needs: Vec<LogOffset> = self.rows.lock().values().map(Slave::needs).collect();
         let mut left = self.left.lock();
+        let mut needs: Vec<LogOffset> = self.rows.lock().values().map(Slave::needs).collect();
         left.retain(|left| now.saturating_sub(left.at) < kept_for);
         needs.extend(left.iter().map(|left| left.needs));
         needs

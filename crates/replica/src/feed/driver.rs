@@ -35,7 +35,12 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// What a driver tells its port.
 pub(super) enum Told {
     /// The first report has come, of the broker with this id, if the slave's stream tells it.
-    Begun { at: LogOffset, broker_id: Option<i64> },
+    Begun {
+        at: LogOffset,
+        broker_id: Option<i64>,
+        /// What it has, and what of that is on its device.
+        has: [LogOffset; 2],
+    },
     /// The slave has what lies below.
     Acknowledged { to: LogOffset },
     /// The slave has it on its device.
@@ -229,7 +234,9 @@ impl Driver<'_> {
         };
         let effects = feed.step(now, self.range(), event)?;
         if let Some(at) = effects.begun {
-            told(Told::Begun { at, broker_id: feed.who().map(|who| who.broker_id) });
+            // It takes the place of a connection that counted, and must not count as nothing for a moment.
+            let has = [effects.acknowledged.unwrap_or_default(), effects.flushed.unwrap_or_default()];
+            told(Told::Begun { at, broker_id: feed.who().map(|who| who.broker_id), has });
         }
         // One that waits for the device is told when both are known.
         if let Some(to) = effects.flushed {

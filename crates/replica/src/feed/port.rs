@@ -333,9 +333,9 @@ impl Shared {
         let now = self.clock.elapsed();
         let end = LogOffset(self.store.written().get());
         match told {
-            Told::Begun { at, broker_id } => {
+            Told::Begun { at, broker_id, has } => {
                 places.iter().for_each(ConnectionSlot::has_spoken);
-                self.slaves.begun(number, Peer { address: peer, broker_id }, now, at, end);
+                self.slaves.begun(number, Peer { address: peer, broker_id }, now, at, has, end);
                 if let Some(broker_id) = broker_id {
                     self.begin_broker(broker_id, number, replaced);
                 }

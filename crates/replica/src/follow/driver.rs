@@ -171,17 +171,22 @@ impl Follower {
         let batch_topics = Arc::clone(&self.batch_topics);
         folding.copy = Some(LogCopy::new(Arc::clone(&self.store), Box::new(move |new| batch_topics(new))));
         // First of all: it ends with the master, so all that is asked now is of the log that comes then.
-        let connecting = timeout(CONNECT_PATIENCE, TcpStream::connect(master)).await;
-        let late = || io::Error::from(io::ErrorKind::TimedOut);
-        let mut socket = connecting.map_err(|_| late()).flatten().map_err(Failure::Connect)?;
-        socket.set_nodelay(true).map_err(Failure::Connect)?;
+        let mut socket = connect(master).await?;
         let member = self.greets_as().await?;
+        if let Some(member) = member.as_ref().filter(|member| member.secret.is_some()) {
+            // What is asked from here on may put a record into the log, take over epochs and cut the log: the master proves first who it is. On
+            // a connection of its own, since the first report has to come soon behind a hello.
+            let mut trial = connect(master).await?;
+            self.greet(&mut trial, member).await?;
+        }
         if OwnLog::of(&self.store).wants_first(self.options.from_last_file) {
             self.take_first(folding).await?;
         }
         // The first report acknowledges all of the log, and cannot name another place for the next byte.
         self.store.want_flush();
-        self.mark().reached(self.store.end().0).await;
+        // A master that counts what is on the device asks for it with its first frame, which may take a heartbeat.
+        let safe = if member.is_some() { self.store.flushed() } else { self.mark() };
+        safe.reached(self.store.end().0).await;
         self.agree().await?;
 
         let has = self.store.end();
@@ -369,6 +374,14 @@ async fn greeted(socket: &mut TcpStream, greeter: &mut Greeter) -> Result<Vec<u8
             return Ok(heard.to_vec());
         }
     }
+}
+
+async fn connect(master: &str) -> Result<TcpStream, Failure> {
+    let connecting = timeout(CONNECT_PATIENCE, TcpStream::connect(master)).await;
+    let late = || io::Error::from(io::ErrorKind::TimedOut);
+    let socket = connecting.map_err(|_| late()).flatten().map_err(Failure::Connect)?;
+    socket.set_nodelay(true).map_err(Failure::Connect)?;
+    Ok(socket)
 }
 
 /// Waits until `masters` shows another one.

@@ -2,6 +2,15 @@
 
 use super::*;
 
+const NOTHING: [LogOffset; 2] = [LogOffset(0); 2];
+
+impl Slaves {
+    fn enter(&self, number: u64, slave: Slave) {
+        self.rows.lock().insert(number, slave);
+        self.changed();
+    }
+}
+
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
@@ -161,9 +170,9 @@ fn a_slave_that_was_ahead_is_forgotten_when_it_has_come_so_far_here() {
     let is_known = || slaves.ahead_of(address.ip(), ms(0)).is_some();
     slaves.note_ahead(address.ip(), Refused { report: 1000, given: 900 }, ms(0));
     // Another one there, which is known by its id.
-    slaves.begun(1, Peer { address, broker_id: Some(1) }, ms(0), LogOffset(0), end);
+    slaves.begun(1, Peer { address, broker_id: Some(1) }, ms(0), LogOffset(0), NOTHING, end);
     slaves.acknowledge(1, ms(0), LogOffset(1500), end);
-    slaves.begun(2, address.into(), ms(0), LogOffset(0), end);
+    slaves.begun(2, address.into(), ms(0), LogOffset(0), NOTHING, end);
     slaves.acknowledge(2, ms(0), LogOffset(999), end);
     assert!(is_known());
     slaves.acknowledge(2, ms(0), LogOffset(1000), end);
@@ -175,7 +184,7 @@ fn a_broker_is_one_copy_by_its_newest_connection_wherever_it_comes_from() {
     let slaves = Slaves::default();
     let peer = |host: u8, broker_id| Peer { address: ([10, 0, 0, host], 1000).into(), broker_id };
     let begun = |number, host, broker_id, at, flushed| {
-        slaves.begun(number, peer(host, broker_id), ms(0), LogOffset(0), LogOffset(0));
+        slaves.begun(number, peer(host, broker_id), ms(0), LogOffset(0), NOTHING, LogOffset(0));
         slaves.acknowledge(number, ms(0), LogOffset(at), LogOffset(1000));
         slaves.flushed(number, LogOffset(flushed));
     };
@@ -188,6 +197,11 @@ fn a_broker_is_one_copy_by_its_newest_connection_wherever_it_comes_from() {
     assert_eq!(positions(slaves.positions_on_device()), [600, 500, 300], "plain ones do not tell");
     begun(5, 3, Some(1), 400, 400);
     assert_eq!(positions(slaves.positions()), [600, 500, 400]);
+    // One that is back counts at once with what it has.
+    let has = [LogOffset(450), LogOffset(440)];
+    slaves.begun(6, peer(3, Some(1)), ms(0), LogOffset(450), has, LogOffset(1000));
+    assert_eq!(positions(slaves.positions()), [600, 500, 450]);
+    slaves.leave(6, ms(0));
     slaves.leave(1, ms(0));
     assert_eq!(positions(slaves.positions()), [600, 500, 400]);
     // It is still there.
@@ -195,7 +209,7 @@ fn a_broker_is_one_copy_by_its_newest_connection_wherever_it_comes_from() {
 }
 
 #[test]
-fn a_slave_that_comes_and_goes_is_remembered_once_where_it_was_last() {
+fn a_slave_that_comes_and_goes_is_remembered_where_it_was_last_and_an_address_also_where_it_was_first() {
     let slaves = Slaves::default();
     let needs = |now| {
         let mut needs: Vec<u64> = slaves.needs(ms(now), ms(300)).into_iter().map(|at| at.0).collect();
@@ -206,14 +220,14 @@ fn a_slave_that_comes_and_goes_is_remembered_once_where_it_was_last() {
         for (peer, at) in [("10.0.0.1:1", at), ("10.0.0.2:1", 1000 + at)] {
             let broker_id = peer.starts_with("10.0.0.2").then_some(7);
             let peer = Peer { address: peer.parse().unwrap(), broker_id };
-            slaves.begun(number, peer, ms(0), LogOffset(at), LogOffset(at));
+            slaves.begun(number, peer, ms(0), LogOffset(at), NOTHING, LogOffset(at));
             slaves.leave(number, ms(0));
         }
     }
-    assert_eq!(needs(100), [227, 1227]);
+    assert_eq!(needs(100), [100, 227, 1227]);
     // The broker is back, and needs no more than it says now.
     let peer = Peer { address: "10.0.0.9:1".parse().unwrap(), broker_id: Some(7) };
-    slaves.begun(1, peer, ms(0), LogOffset(5000), LogOffset(5000));
-    assert_eq!(needs(100), [227, 5000]);
+    slaves.begun(1, peer, ms(0), LogOffset(5000), NOTHING, LogOffset(5000));
+    assert_eq!(needs(100), [100, 227, 5000]);
     assert_eq!(needs(300), [5000]);
 }

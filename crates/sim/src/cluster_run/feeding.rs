@@ -128,7 +128,8 @@ impl Feeding {
         let effects = self.feed.step(elapsed, range, event)?;
         let end = LogOffset(end);
         if let Some(at) = effects.begun {
-            master.slaves.begun(self.number, self.peer(around.lie), elapsed, at, end);
+            let has = [effects.acknowledged.unwrap_or_default(), effects.flushed.unwrap_or_default()];
+            master.slaves.begun(self.number, self.peer(around.lie), elapsed, at, has, end);
         }
         if let Some(to) = effects.flushed {
             master.slaves.flushed(self.number, to);
