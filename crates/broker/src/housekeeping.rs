@@ -146,7 +146,7 @@ fn tidy(broker: &Broker) {
     broker.hold.pops.sweep(Duration::from_secs(idle));
     broker.routes.expire(broker.clock.now());
     // Those of a master are there, and its journal says when they leave.
-    if !broker.master_journal.is_followed() {
+    if !broker.master_journal.is_followed() && broker.master_journal.place().is_none() {
         tend_conditions(&broker.settings.load(), &broker.conditions, &broker.clients, &broker.clock);
     }
     heartbeat::close_silent(broker);

@@ -14,6 +14,7 @@ use journal::{FollowError, JournalCopier, Piece};
 use net::{Outgoing, Request};
 use protocol::code::ResponseCode;
 use protocol::request::{CopyJournal, CopyJournalReply};
+use replica::lag::Slave;
 use store::Store;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -23,6 +24,7 @@ use crate::inbox::{Errand, Inbox};
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
 use crate::state::journal_copies::{Asked, JournalCopies};
+use crate::state::switch::Switch;
 use crate::{blocking, tables};
 
 /// How long a request may wait for a change.
@@ -55,6 +57,7 @@ pub(crate) fn copy(broker: &Broker, session: &Session, request: &Request<'_>) ->
         store: Arc::downgrade(&broker.store),
         written: Arc::clone(broker.store.journal().written()),
         copies,
+        switch: Arc::clone(&broker.switch),
         clock: broker.clock.clone(),
     };
     let (inbox, reply_to) = (Arc::clone(&session.inbox), request.reply_to());
@@ -78,7 +81,12 @@ pub(crate) fn copy(broker: &Broker, session: &Session, request: &Request<'_>) ->
 
 /// Refuses those that may not have the log either.
 fn check_address(broker: &Broker, address: IpAddr) -> Result<(), Refusal> {
-    if members::may(broker, address) {
+    // At the port for slaves.
+    let has_proved = || {
+        let is_there = |slave: &Slave| slave.peer.broker_id.is_some() && slave.peer.address.ip() == address;
+        broker.settings.load().replica_secret.is_some() && broker.slaves.any(is_there)
+    };
+    if members::is_listed(broker, address) || has_proved() {
         return Ok(());
     }
     let remark = format!(
@@ -126,6 +134,7 @@ struct Source {
     store: Weak<Store>,
     written: Arc<Watermark>,
     copies: Arc<JournalCopies>,
+    switch: Arc<Switch>,
     clock: Clock,
 }
 
@@ -154,7 +163,9 @@ impl Source {
                 position = empty.position;
                 piece = None;
             }
-            if piece.is_some() || Instant::now() >= until {
+            // The successor of a master that is fenced waits for the last changes, which may be none that it gets.
+            let is_last = self.switch.is_fenced() && position > order.asked.from;
+            if piece.is_some() || is_last || Instant::now() >= until {
                 let ended = Piece { is_of_snapshot: false, begins_snapshot: false, is_open: false, position };
                 let piece = piece.unwrap_or(ended);
                 let reply = CopyJournalReply {

@@ -33,13 +33,14 @@ const MEMBERS_MAX: usize = 1_000;
 /// For a request, and for looking up a name.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Whether an address may have the log.
+/// Whether an address may connect for the log. With a secret that is proved there.
 pub(super) fn may(broker: &Broker, address: IpAddr) -> bool {
-    let settings = broker.settings.load();
-    settings.replica_secret.is_some()
-        || address.is_loopback()
-        || settings.replica_allow.contains(address)
-        || broker.members.has(address)
+    broker.settings.load().replica_secret.is_some() || is_listed(broker, address)
+}
+
+/// Whether the address is that of a broker of this set, where nothing is proved.
+pub(super) fn is_listed(broker: &Broker, address: IpAddr) -> bool {
+    address.is_loopback() || broker.settings.load().replica_allow.contains(address) || broker.members.has(address)
 }
 
 /// Keeps the snapshot until it is told to stop.

@@ -217,7 +217,7 @@ impl Pops {
     }
 
     /// Forgets all leases.
-    pub(in crate::pop) fn drop_leases(&self) -> usize {
+    pub(crate) fn drop_leases(&self) -> usize {
         let mut ledger = self.ledger.lock();
         let count = ledger.len();
         self.forget_in(&mut ledger, |_, _| true);

@@ -68,6 +68,9 @@ fn replace(broker: &Broker, mut rows: Rows) {
     }
     let gone = gone.iter().map(|(table, key)| Change { table: *table, key, value: None });
     let told = rows.iter().map(|((table, key), value)| Change { table: *table, key, value: Some(value) });
+    let mut told: Vec<Change<'_>> = told.collect();
+    // Behind the leases: if this broker becomes a master between the two, messages come again, and none is passed over.
+    told.sort_by_key(|row| row.table == tables::OFFSETS);
     // In pieces: what a crash leaves of them is replaced once more, since the place comes behind all.
     let all: Vec<Change<'_>> = gone.chain(told).collect();
     for group in ORDER {

@@ -283,6 +283,8 @@ async fn take_all(broker: &Arc<Broker>, address: &str, known: &mut Known) -> Res
     }
     let before = std::mem::take(&mut known.offsets);
     known.offsets = beside(broker, move |broker| take_offsets(broker, &before, offsets)).await;
+    // These offsets leave out what is on lease at the master. Leases that its journal has brought before would come again when they are done with.
+    beside(broker, |broker| broker.pops.drop_leases()).await;
     let delays = master.delays().await?;
     check_master(broker, address)?;
     take_delays(broker, &mut known.delays, &delays);

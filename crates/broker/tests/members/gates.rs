@@ -72,6 +72,11 @@ impl Gates {
         self.log.to.send_replace(Some(master.log.unwrap()));
     }
 
+    /// Requests go through this address.
+    pub(crate) fn lead_by(&self, main: &str) {
+        self.main.to.send_replace(Some(main.parse().unwrap()));
+    }
+
     /// A slave on what another one has left.
     pub(crate) async fn slave(&self, dir: Arc<TempDir>) -> Running {
         slave_by_on(&self.names, dir).await

@@ -314,6 +314,8 @@ async fn offsets_that_a_master_does_not_take_are_offered_again_and_stay_until_th
     master.put("T", 0, "", "one").await;
     assert_eq!(commit(&master, 0, 0).await.0, 0);
     let (front, main) = Front::of(&master);
+    // It answers one request of a connection after the other, and the journal waits.
+    front.hides_journal.store(true, Ordering::Relaxed);
     let names = Arc::new(Places::default());
     *names.master.lock() = Some((main, log.address.to_string()));
     let slave = slave_by(&names).await;
@@ -334,7 +336,7 @@ async fn offsets_that_a_master_does_not_take_are_offered_again_and_stay_until_th
     master.stop().await;
 }
 
-/// The master tells a slave less than was committed: where the first message lies that nobody has acknowledged.
+/// A master that gives no journal tells a slave less than was committed: where the first message lies that nobody has acknowledged.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_at_a_slave_does_not_take_it_past_messages_that_are_popped_at_its_master() {
     let master = start(Setup { main_port: Some(0), ..Setup::default() }).await;
@@ -344,7 +346,10 @@ async fn a_commit_at_a_slave_does_not_take_it_past_messages_that_are_popped_at_i
         master.put("T", 0, "", &number.to_string()).await;
     }
     assert_eq!(commit(&master, 0, 1).await.0, 0);
+    let (front, main) = Front::of(&master);
+    front.hides_journal.store(true, Ordering::Relaxed);
     let gates = Gates::before(&master).await;
+    gates.lead_by(&main);
     let slave = gates.slave(Arc::new(tempfile::tempdir().unwrap())).await;
     until_equal(&master, &slave).await;
     until_connected(&slave, true).await;
@@ -355,6 +360,7 @@ async fn a_commit_at_a_slave_does_not_take_it_past_messages_that_are_popped_at_i
     assert_eq!(pop(&master, "G", "T", 8).await, 0);
     assert_eq!(committed(&master, 0).await, Ok(8));
     gates.lead_to(&master);
+    gates.lead_by(&main);
     until("the master has all", || async { figure(&slave, "offsetsForMaster").await.as_deref() == Some("0") }).await;
     until("what the master tells is here", || async {
         let here = committed(&slave, 0).await;
