@@ -35,7 +35,10 @@ impl Broker {
                 append::append(self, session, out).await;
             }
             let code = RequestCode::from_i32(request.header.code);
-            if let Some(Err(refusal)) = code.map(|code| self.standing_now().check(code, || self.reads_as_slave())) {
+            // The successor gets the last of the journal from a master that is fenced.
+            let is_last = code == Some(RequestCode::COPY_JOURNAL);
+            let standing = if is_last { self.standing } else { self.standing_now() };
+            if let Some(Err(refusal)) = code.map(|code| standing.check(code, || self.reads_as_slave())) {
                 if request.header.is_oneway() {
                     self.oneway_refusals.note(&refusal, self.clock.now().0);
                 }

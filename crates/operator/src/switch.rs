@@ -103,7 +103,7 @@ impl Operator {
                 "the broker at {address} (id {id}) has {more} bytes more of the log than {new}: --to {id} loses less"
             );
         }
-        let number = epoch::next(u64::try_from(known).unwrap_or(0), before.broker_id);
+        let number = epoch::next_unheard(u64::try_from(known).unwrap_or(0), before.broker_id);
         let epoch = i64::try_from(number).unwrap_or(i64::MAX);
         let fields = TakeOverMaster { epoch, log_end: None, broker_role: None };
         self.admin.tell(new, request::TAKE_OVER_MASTER, &fields).await?;

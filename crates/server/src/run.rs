@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use broker::{Broker, StartError};
-use config::{BrokerRole, BrokerSettings, HaPort, Settings, StoreSettings};
+use config::{BrokerRole, BrokerSettings, HaPort, Origin, Settings, StoreSettings};
 use env::{Clock, Random, say};
 use names::Names;
 use net::{Budget, ConnectionSlots, Listener, ListenerOptions, ListenerTag, Port, Service};
@@ -451,7 +451,15 @@ impl RunningBroker {
             }
             let store_settings = settings.store()?;
             let mut broker_settings = settings.broker()?;
-            log = port_in_force(log, &settings, &broker_settings, main_port)?;
+            log = port_in_force(log, &settings, &broker_settings, main_port).or_else(|error| {
+                // A master by a switch serves clients all the same: there is no other one.
+                let is_by_switch = matches!(settings.origin("brokerRole"), Origin::Switch);
+                if !is_by_switch {
+                    return Err(error);
+                }
+                error!("slaves get nothing from this master until its next start: {error:#}");
+                Ok(None)
+            })?;
             broker_settings.ha_listen_port = told_port(log.as_ref(), &broker_settings, main_port);
             broker_settings.listen_port = main_port;
             let broker = Broker::start(broker::Start {

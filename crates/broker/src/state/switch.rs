@@ -134,8 +134,9 @@ pub fn role_in_force(journal: &Journal, settings: &mut Settings) -> Result<Optio
              counts: {now_role} with id {now_id}"
         )));
     }
-    // A master whose file is that of a master acknowledges as it says.
-    let role = if is_slave(&role) || is_slave(&now_role) { role } else { now_role.clone() };
+    // A master acknowledges as the old one did, unless its file says otherwise since.
+    let is_edited = !now_role.eq_ignore_ascii_case(&file_role);
+    let role = if is_slave(&role) || is_slave(&now_role) || !is_edited { role } else { now_role.clone() };
     if role.eq_ignore_ascii_case(&now_role) && broker_id.to_string() == now_id {
         return Ok(None);
     }
@@ -247,7 +248,7 @@ impl Switch {
         if !kept.is_holder && (was_slave.is_some() || kept.epoch > self.epochs().last()) {
             // The file has made a master of it: that is a switch as well.
             let id = was_slave.or(kept.in_force.map(|before| before.broker_id)).unwrap_or(MASTER_ID);
-            let epoch = epochs::next(kept.epoch, id);
+            let epoch = epochs::next_unheard(kept.epoch, id);
             let next = Kept { epoch, is_holder: true, former_id: Some(id), handed: None, in_force: None };
             position = Some(self.put(|kept| *kept = next));
         }
@@ -360,21 +361,34 @@ impl Switch {
 
     /// Holds sends until it is decided whether this broker goes on as master. Says where the log ends.
     pub(crate) fn hold(&self, store: &Store) -> LogOffset {
-        self.gate.send_replace(Gate::Held);
+        self.gate.send_if_modified(|gate| {
+            let was_open = *gate == Gate::Open;
+            if was_open {
+                *gate = Gate::Held;
+            }
+            was_open
+        });
         store.hold_appends(true)
     }
 
-    /// This broker goes on as master.
+    /// This broker goes on as master, unless it was fenced meanwhile.
     pub(crate) fn release(&self, store: &Store) {
-        store.hold_appends(false);
-        self.gate.send_replace(Gate::Open);
+        self.gate.send_if_modified(|gate| {
+            let was_held = *gate == Gate::Held;
+            if was_held {
+                store.hold_appends(false);
+                *gate = Gate::Open;
+            }
+            was_held
+        });
     }
 
     /// This broker takes no message any more.
     pub(crate) fn fence(&self, store: &Store) {
         self.is_fenced.store(true, Ordering::Relaxed);
-        store.hold_appends(true);
+        // The gate first: whoever lets appends be made again looks at it.
         self.gate.send_replace(Gate::Fenced);
+        store.hold_appends(true);
     }
 
     #[inline]
@@ -564,7 +578,7 @@ mod tests {
         for _ in 0..2 {
             start(dir.path(), settings("ASYNC_MASTER", "0"), async |switch, standing| {
                 assert!(standing.is_master());
-                assert_eq!((switch.epochs().last(), switch.kept().former_id), (104, Some(4)));
+                assert_eq!((switch.epochs().last(), switch.kept().former_id), (204, Some(4)));
             })
             .await;
         }

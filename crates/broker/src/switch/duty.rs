@@ -76,6 +76,9 @@ async fn hand_over(broker: &Arc<Broker>, address: &str, broker_id: i64) -> Resul
     let held = Held { broker, goes_on: true };
     let end = broker.switch.hold(&broker.store);
     has_all(broker, address, end).await?;
+    if broker.switch.is_fenced() {
+        return Err("another broker has become the master".to_owned());
+    }
     // From here on there is no way back: the row may be on the device at any moment.
     held.fence();
     let broker_role = role::text(broker.settings.load().broker_role).to_owned();
@@ -93,7 +96,10 @@ async fn hand_over(broker: &Arc<Broker>, address: &str, broker_id: i64) -> Resul
         if !is_told {
             match ask::take_over(client, &handed, PATIENCE).await {
                 Ok(()) => is_told = true,
-                Err(error) => tracing::warn!(to = address, %error, "the successor does not take over, asking again"),
+                Err(error) => {
+                    tracing::debug!(to = address, %error, "the successor does not take over, asking again");
+                    sleep(LOOK_AGAIN).await;
+                }
             }
         } else if member(client, address, PATIENCE).await.is_ok_and(|state| is_holder(&state, epoch)) {
             sleep(LOOK_AGAIN).await;
@@ -190,6 +196,8 @@ async fn begin(broker: &Arc<Broker>, is_there: bool) {
     if is_there && timeout(LAST_TABLES, last).await.is_err() {
         tracing::warn!("the old master does not tell its last offsets in time: some messages may come again");
     }
+    // Held to the end: this broker is not stopped between the rows of a piece.
+    let _taking = timeout(LAST_TABLES, broker.master_journal.taking.lock()).await;
     broker.switch.fence(&broker.store);
     broker.switch.done("takes over".to_owned());
     broker.switch.begin_anew();

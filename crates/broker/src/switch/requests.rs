@@ -97,6 +97,11 @@ pub(crate) fn take_over(
         return Err(refused(format!("another switch of this broker is under way, to epoch {}", kept.epoch)));
     }
     check(broker, &kept, number, log_end)?;
+    if log_end.is_some_and(|needed| signed(broker.store.flushed().get()) < needed) {
+        // The role must not be on the device before what the old master may have acknowledged as there.
+        broker.store.want_flush();
+        return Err(refused("the device here does not have all of the log yet"));
+    }
     let id = broker.standing.broker_id;
     let role = broker_role.filter(|role| ["ASYNC_MASTER", "SYNC_MASTER"].contains(role));
     let role = role.unwrap_or(match broker.settings.load().broker_role {
@@ -139,6 +144,7 @@ fn check(broker: &Broker, kept: &Kept, epoch: u64, log_end: Option<i64>) -> Resu
         Some(needed) if signed(end.0) > needed => {
             Err(refused(format!("the log here ends at {end}, behind that of the master, which ends at {needed}")))
         }
+        None if broker.standing.is_master() && kept.is_holder => Err(refused("this broker is the master already")),
         None if broker.standing.is_slave() && broker.following.is_connected() => {
             let master = broker.following.master();
             let master = master.as_deref().unwrap_or("the master");

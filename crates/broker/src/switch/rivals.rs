@@ -25,7 +25,9 @@ use crate::tasks::Stop;
 /// Pause between two looks.
 const EVERY: Duration = Duration::from_secs(1);
 /// For all of a look at a start, which goes on without an answer then.
-const AT_START: Duration = Duration::from_millis(1500);
+const AT_START: Duration = Duration::from_secs(3);
+/// Epochs by which another broker may be ahead: a number beyond it is none that a set comes to, and nobody could have a later one.
+const AHEAD_MAX: u64 = 100_000_000;
 /// For a question.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -121,7 +123,7 @@ async fn look(broker: &Arc<Broker>) -> Option<Rival> {
     while let Some(told) = asked.join_next().await {
         let Ok(Some((address, state))) = told else { continue };
         let is_of_set = state.cluster_name == identity.cluster_name && state.broker_name == identity.broker_name;
-        let is_later = u64::try_from(state.epoch).is_ok_and(|theirs| theirs > epoch);
+        let is_later = u64::try_from(state.epoch).is_ok_and(|theirs| theirs > epoch && theirs - epoch <= AHEAD_MAX);
         let is_master = state.broker_role != "SLAVE" && !state.is_fenced;
         if is_of_set && is_later && is_master && rival.as_ref().is_none_or(|(_, before)| before.epoch < state.epoch) {
             rival = Some((address, state));

@@ -326,7 +326,7 @@ async fn a_master_that_hung_gives_way_when_it_goes_on() {
     tokio::task::block_in_place(|| set.switch(1, &["--old-master-is-down"]));
     signal("-CONT");
     let line = set.members[0].running().logged("another broker of this set is master with a later epoch").await;
-    assert!(line.contains(&set.members[1].address) && line.contains("epoch=101"), "{line}");
+    assert!(line.contains(&set.members[1].address) && line.contains("epoch=201"), "{line}");
     let producing = set.produce("after");
     set.until_equal(1, 0).await;
     set.until_listed(&[(0, 1), (1, 0)]).await;
