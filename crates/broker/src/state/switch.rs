@@ -578,7 +578,7 @@ mod tests {
         for _ in 0..2 {
             start(dir.path(), settings("ASYNC_MASTER", "0"), async |switch, standing| {
                 assert!(standing.is_master());
-                assert_eq!((switch.epochs().last(), switch.kept().former_id), (204, Some(4)));
+                assert_eq!((switch.epochs().last(), switch.kept().former_id), (304, Some(4)));
             })
             .await;
         }
