@@ -79,7 +79,7 @@ impl Typed for Option<String> {
     }
 }
 
-/// A text that is not shown, whoever prints the settings.
+/// A text that no output of the settings shows.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Hidden(pub String);
 

@@ -32,7 +32,7 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long a piece may be, and how short at least.
 const BYTES_MAX: usize = 1 << 20;
 const BYTES_MIN: usize = 1 << 10;
-/// While a request waits it is looked this often whether its connection is there.
+/// A waiting request checks its connection this often.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Changes gather for so long before they are read: more of them share an answer.
 const GATHER: Duration = Duration::from_millis(2);

@@ -21,7 +21,7 @@ use crate::tasks::Stop;
 
 /// Pause before a master that did not answer is asked again.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
-/// How often it is looked whether the log has come further.
+/// Between two looks at the end of the log.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Why the journal is not followed any further.

@@ -386,7 +386,7 @@ impl Switch {
     /// This broker takes no message any more.
     pub(crate) fn fence(&self, store: &Store) {
         self.is_fenced.store(true, Ordering::Relaxed);
-        // The gate first: whoever lets appends be made again looks at it.
+        // The gate first: `release` looks at it before it allows appends.
         self.gate.send_replace(Gate::Fenced);
         store.hold_appends(true);
     }
