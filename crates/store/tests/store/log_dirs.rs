@@ -231,10 +231,9 @@ fn a_folder_that_does_not_say_how_full_it_is_leaves_the_limits_to_the_others() {
         fill(&store, 4);
         disk.set(unmeasurable(disks.dir(lost)), true);
         disk.set(used(95), true);
-        eventually("a refusal", || store.writable().is_err());
         let named = if lost == "one" { "two" } else { "one" };
         let full = NotWritable::DiskFull { path: disks.dir(named), used_percent: 95, limit_percent: 90 };
-        assert_eq!(store.writable(), Err(full));
+        eventually_refused(&store, &full);
         assert_eq!(store.disk_use().unwrap().used_percent(), 95);
         eventually("deletion", || store.min_offset().0 >= 3 * SEGMENT);
         disk.set(used(10), true);
@@ -345,17 +344,17 @@ fn a_full_device_of_the_queues_is_named_and_messages_are_taken_again_when_it_has
     });
     fill(&store, 2);
     disk.set(full_dir(disks.dir("root")), true);
-    eventually("a refusal", || store.writable().is_err());
     let full = NotWritable::DiskFull { path: disks.dir("root"), used_percent: 99, limit_percent: 90 };
-    assert_eq!(store.writable(), Err(full));
+    eventually_refused(&store, &full);
     disk.set(full_dir(disks.dir("root")), false);
     eventually("room", || store.writable().is_ok());
     fill(&store, 3);
     // So it is with queues that have a device of their own.
     disk.set(full_dir(disks.dir("root").join("consumequeue")), true);
-    eventually("a refusal", || store.writable().is_err());
-    let said = store.writable().unwrap_err().to_string();
-    assert!(said.contains("root/consumequeue is 99 % full, the limit is 90 %"), "{said}");
+    let full =
+        NotWritable::DiskFull { path: disks.dir("root").join("consumequeue"), used_percent: 99, limit_percent: 90 };
+    eventually_refused(&store, &full);
+    assert!(full.to_string().contains("root/consumequeue is 99 % full, the limit is 90 %"), "{full}");
     disk.set(full_dir(disks.dir("root").join("consumequeue")), false);
     eventually("room", || store.writable().is_ok());
     store.close().unwrap();
@@ -413,9 +412,8 @@ fn of_several_full_folders_the_emptiest_is_named_with_its_own_figure() {
     let (store, disk) = beside_full_queues(&disks, |options| options.retention.disk_warning_percent = 90);
     disk.set(full_dir(disks.dir("one")), true);
     disk.set(used(95), true);
-    eventually("a refusal", || store.writable().is_err());
     let full = NotWritable::DiskFull { path: disks.dir("two"), used_percent: 95, limit_percent: 90 };
-    assert_eq!(store.writable(), Err(full));
+    eventually_refused(&store, &full);
     store.close().unwrap();
 }
 

@@ -10,8 +10,8 @@ pub use disk::faults::{Budget, Call, Fault, FaultDisk, Files, How, SYNCS};
 use env::TimeMs;
 use protocol::record::{self, RecordDraft, Scanned};
 use store::{
-    AppendError, FlushMode, Landed, LogSlice, Read, ReadLimits, RecordBatch, Recovered, RecoveryOptions, Retention,
-    Store, StoreEnv, StoreError, StoreOptions, TagsCode,
+    AppendError, FlushMode, Landed, LogSlice, NotWritable, Read, ReadLimits, RecordBatch, Recovered, RecoveryOptions,
+    Retention, Store, StoreEnv, StoreError, StoreOptions, TagsCode,
 };
 
 pub const SEGMENT: u64 = 64 << 10;
@@ -28,6 +28,19 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "{what} did not happen");
         // What is waited for needs the processor.
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until the store takes no messages for this reason. A look at the devices that began before
+/// the test's last change may have measured only a part of them after it, and names that part until
+/// the next look.
+pub fn eventually_refused(store: &Store, full: &NotWritable) {
+    let mut last = Ok(());
+    let deadline = deadline();
+    while last.as_ref() != Err(full) {
+        assert!(Instant::now() < deadline, "{last:?} is not {full:?}");
+        std::thread::sleep(Duration::from_millis(1));
+        last = store.writable();
     }
 }
 
