@@ -26,6 +26,10 @@ abstract class Peer implements AutoCloseable {
     /** What the broker's command begins with. */
     List<String> prefix = List.of();
     String namesrv;
+    /** Where the broker listens. */
+    String address;
+    /** The broker's copy, if {@link #follow} started one. */
+    Process copy;
 
     Peer(String name, Path folder, Map<String, String> conf) {
         this.name = name;
@@ -37,6 +41,23 @@ abstract class Peer implements AutoCloseable {
     abstract void launch() throws Exception;
 
     abstract void awaitReady() throws Exception;
+
+    /** Starts a slave of the broker, which has to be ready and of the name that {@link #SET} gives. */
+    void follow() throws Exception {
+        throw new UnsupportedOperationException(name + " is measured without copies");
+    }
+
+    /** What a broker and its slave have in common. */
+    static final Map<String, String> SET = Map.of("brokerClusterName", "C", "brokerName", "b", "brokerIP1", "127.0.0.1", "brokerIP2", "127.0.0.1",
+        "bindAddress", "127.0.0.1");
+
+    /** What makes another broker a slave of this one. */
+    Map<String, String> slave() throws IOException {
+        Map<String, String> all = new TreeMap<>(SET);
+        all.putAll(conf);
+        all.putAll(Map.of("brokerRole", "SLAVE", "brokerId", "1", "namesrvAddr", namesrv, "listenPort", "" + freePort(), "haListenPort", "" + freePort()));
+        return all;
+    }
 
     /** What its broker says. */
     abstract Path log();
@@ -84,6 +105,9 @@ abstract class Peer implements AutoCloseable {
 
     @Override
     public void close() throws Exception {
+        if (copy != null) {
+            processes.add(copy);
+        }
         for (int i = processes.size() - 1; i >= 0; i--) {
             Process process = processes.get(i);
             process.destroy();
@@ -180,10 +204,21 @@ abstract class Peer implements AutoCloseable {
                 Matcher ready = READY.matcher(line);
                 if (ready.find()) {
                     namesrv = ready.group(1);
+                    address = ready.group(2);
                     return;
                 }
             }
             throw new IOException("gantry did not start: " + Files.readString(log()));
+        }
+
+        @Override
+        void follow() throws Exception {
+            Map<String, String> all = slave();
+            all.put("storePathRootDir", folder.resolve("slave").toString());
+            Path file = folder.resolve("slave.conf");
+            write(file, all);
+            copy = new ProcessBuilder(binary, "broker", "-c", file.toString()).redirectErrorStream(true)
+                .redirectOutput(folder.resolve("slave.log").toFile()).start();
         }
     }
 
@@ -213,25 +248,41 @@ abstract class Peer implements AutoCloseable {
             brokerPort = freePort();
             namesrv = "127.0.0.1:" + namesrvPort;
             write(folder.resolve("namesrv.conf"), Map.of("listenPort", "" + namesrvPort, "bindAddress", "127.0.0.1"));
-            java(List.of(), new String[] {"-Xms256m", "-Xmx256m"}, "org.apache.rocketmq.namesrv.NamesrvStartup", folder.resolve("namesrv.conf"));
+            String[] little = {"-Xms256m", "-Xmx256m"};
+            processes.add(java(List.of(), little, "org.apache.rocketmq.namesrv.NamesrvStartup", folder.resolve("namesrv.conf"), folder));
             awaitPort(namesrvPort, processes.get(0));
-            Map<String, String> all = new TreeMap<>(Map.of("brokerClusterName", "C", "brokerName", "b", "brokerIP1", "127.0.0.1", "brokerIP2",
-                "127.0.0.1", "bindAddress", "127.0.0.1", "namesrvAddr", namesrv, "listenPort", "" + brokerPort, "haListenPort", "" + freePort(),
-                "storePathRootDir", folder.resolve("store").toString(), "storePathCommitLog", folder.resolve("store/commitlog").toString()));
+            address = "127.0.0.1:" + brokerPort;
+            Map<String, String> all = new TreeMap<>(SET);
+            all.putAll(Map.of("namesrvAddr", namesrv, "listenPort", "" + brokerPort, "haListenPort", "" + freePort()));
             all.putAll(conf);
+            stored(all, "store");
             write(folder.resolve("broker.conf"), all);
-            java(prefix, memory, BROKER, folder.resolve("broker.conf"));
+            processes.add(java(prefix, memory, BROKER, folder.resolve("broker.conf"), folder));
         }
 
-        private void java(List<String> prefix, String[] memory, String main, Path conf) throws IOException {
+        private void stored(Map<String, String> all, String store) {
+            all.putIfAbsent("storePathRootDir", folder.resolve(store).toString());
+            all.putIfAbsent("storePathCommitLog", folder.resolve(store).resolve("commitlog").toString());
+        }
+
+        @Override
+        void follow() throws Exception {
+            Map<String, String> all = slave();
+            stored(all, "slave");
+            Path home = fresh(folder.resolve("slave-home"));
+            write(home.resolve("broker.conf"), all);
+            copy = java(List.of(), memory, BROKER, home.resolve("broker.conf"), home);
+        }
+
+        private Process java(List<String> prefix, String[] memory, String main, Path conf, Path home) throws IOException {
             List<String> command = new ArrayList<>(prefix);
             command.add("java");
             command.addAll(List.of(memory));
             command.addAll(List.of(FLAGS));
-            command.addAll(List.of("-Duser.home=" + folder, "-Drocketmq.home.dir=" + folder, "-cp", lib + "/*", main, "-c", conf.toString()));
-            ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(folder.resolve(main + ".log").toFile());
-            builder.environment().put("ROCKETMQ_HOME", folder.toString());
-            processes.add(builder.start());
+            command.addAll(List.of("-Duser.home=" + home, "-Drocketmq.home.dir=" + home, "-cp", lib + "/*", main, "-c", conf.toString()));
+            ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true).redirectOutput(home.resolve(main + ".log").toFile());
+            builder.environment().put("ROCKETMQ_HOME", home.toString());
+            return builder.start();
         }
 
         @Override

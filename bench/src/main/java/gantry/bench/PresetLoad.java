@@ -71,6 +71,11 @@ final class PresetLoad {
             messages.getLongValue("lost") + messages.getLongValue("failed") + messages.getLongValue("duplicates"));
     }
 
+    /** Percentiles as the tables show them: p50, p99, p99.9 and the longest, in milliseconds. */
+    static String words(List<Figures> runs) {
+        return words(runs, false);
+    }
+
     private static List<Double> latency(JSONObject summary, String name) {
         JSONObject latency = summary.getJSONObject(name);
         if (latency == null) {
