@@ -1,10 +1,7 @@
 package gantry.bench;
 
-import com.alibaba.fastjson2.JSON;
 import com.alibaba.fastjson2.JSONArray;
 import com.alibaba.fastjson2.JSONObject;
-import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -15,8 +12,6 @@ import java.util.function.ToDoubleFunction;
 
 /** What a copy costs: the same load on a master with its slave that answers at once, and on one that waits for the slave, in turn. */
 public final class Copied {
-    private static final long PATIENCE_NANOS = 120_000_000_000L;
-
     /** Whose brokers, and whether an answer waits for the slave. */
     private enum Set {
         ASYNC("gantry", "ASYNC_MASTER"),
@@ -109,48 +104,21 @@ public final class Copied {
     }
 
     private Run measure(Set set, String preset, Map<String, String> args) throws Exception {
-        Map<String, String> conf = new TreeMap<>(Peer.SET);
+        Map<String, String> conf = new TreeMap<>(Peer.master(set.role));
         conf.putAll(Compare.settings(args, set.peer.equals("gantry") ? "set" : "other"));
-        // What makes Apache's master wait for one slave, and what ours does without that line.
-        conf.putAll(Map.of("brokerRole", set.role, "haListenPort", "" + Peer.freePort(), "inSyncReplicas", set.role.startsWith("SYNC") ? "2" : "1"));
         Memory.prepare(args, work);
         try (Peer peer = Peer.of(set.peer, args, work.resolve("copies"), conf)) {
             peer.launch();
             peer.awaitReady();
             peer.follow();
-            awaitLevel(peer);
+            peer.awaitLevel(args.get("gantry"));
             Process master = peer.processes.get(peer.processes.size() - 1);
             double masterBefore = Peer.cpuSeconds(master);
             double slaveBefore = Peer.cpuSeconds(peer.copy);
             PresetLoad.Figures load = new PresetLoad(peer, args).run(preset);
-            awaitLevel(peer);
+            peer.awaitLevel(args.get("gantry"));
             return new Run(load, Peer.cpuSeconds(master) - masterBefore, Peer.cpuSeconds(peer.copy) - slaveBefore);
         }
-    }
-
-    /** Until the master has one slave, in sync, that has all of its log. */
-    private void awaitLevel(Peer peer) throws Exception {
-        long deadline = System.nanoTime() + PATIENCE_NANOS;
-        String said = "";
-        while (System.nanoTime() < deadline) {
-            Process asked = new ProcessBuilder(args.get("gantry"), "admin", "haStatus", "--json", "-n", peer.namesrv, "-b", peer.address).start();
-            said = new String(asked.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-            if (asked.waitFor() == 0 && isLevel(said)) {
-                return;
-            }
-            Thread.sleep(100);
-        }
-        throw new IOException("the slave is not level with its master: " + said);
-    }
-
-    private static boolean isLevel(String said) {
-        for (Object broker : JSON.parseObject(said).getJSONObject("brokers").values()) {
-            JSONArray slaves = ((JSONObject) broker).getJSONArray("haConnectionInfo");
-            if (slaves.size() != 1 || !slaves.getJSONObject(0).getBooleanValue("inSync") || slaves.getJSONObject(0).getLongValue("diff") != 0) {
-                return false;
-            }
-        }
-        return true;
     }
 
     private static double rate(List<Run> runs) {

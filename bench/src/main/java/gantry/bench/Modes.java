@@ -56,6 +56,9 @@ public final class Modes {
         if (isGantry && !memory.isEmpty()) {
             conf.put("memoryLimit", memory);
         }
+        if (args.containsKey("slave")) {
+            conf.putAll(Peer.master(args.get("slave")));
+        }
         Memory.prepare(args, work);
         try (Peer peer = Peer.of(name, args, work.resolve("modes-" + name), conf)) {
             if (peer instanceof Peer.Apache apache && !memory.isEmpty()) {
@@ -63,6 +66,7 @@ public final class Modes {
             }
             peer.launch();
             peer.awaitReady();
+            peer.followed(args);
             for (Mode mode : group) {
                 String topic = "modes_" + mode.name();
                 new ModeLoad(peer, mode.warmUp(), topic + "_warm").run();

@@ -1,11 +1,15 @@
 package gantry.bench;
 
+import com.alibaba.fastjson2.JSON;
+import com.alibaba.fastjson2.JSONArray;
+import com.alibaba.fastjson2.JSONObject;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -47,14 +51,55 @@ abstract class Peer implements AutoCloseable {
         throw new UnsupportedOperationException(name + " is measured without copies");
     }
 
+    /** Starts a slave and waits until it is level, for <code>slave=ROLE</code>, which says what role its master has. */
+    void followed(Map<String, String> args) throws Exception {
+        if (args.containsKey("slave")) {
+            follow();
+            awaitLevel(args.get("gantry"));
+        }
+    }
+
+    /** Until the master has one slave, in sync, that has all of its log; the binary asks. */
+    void awaitLevel(String gantry) throws Exception {
+        long deadline = System.nanoTime() + 120_000_000_000L;
+        String said = "";
+        while (System.nanoTime() < deadline) {
+            Process asked = new ProcessBuilder(gantry, "admin", "haStatus", "--json", "-n", namesrv, "-b", address).start();
+            said = new String(asked.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+            if (asked.waitFor() == 0 && isLevel(said)) {
+                return;
+            }
+            Thread.sleep(100);
+        }
+        throw new IOException("the slave is not level with its master: " + said);
+    }
+
+    private static boolean isLevel(String said) {
+        for (Object broker : JSON.parseObject(said).getJSONObject("brokers").values()) {
+            JSONArray slaves = ((JSONObject) broker).getJSONArray("haConnectionInfo");
+            if (slaves.size() != 1 || !slaves.getJSONObject(0).getBooleanValue("inSync") || slaves.getJSONObject(0).getLongValue("diff") != 0) {
+                return false;
+            }
+        }
+        return true;
+    }
+
     /** What a broker and its slave have in common. */
     static final Map<String, String> SET = Map.of("brokerClusterName", "C", "brokerName", "b", "brokerIP1", "127.0.0.1", "brokerIP2", "127.0.0.1",
         "bindAddress", "127.0.0.1");
+
+    /** What makes a broker a master of this role that may have a slave. Waiting for one slave takes Apache's broker a line that ours does without. */
+    static Map<String, String> master(String role) throws IOException {
+        Map<String, String> all = new TreeMap<>(SET);
+        all.putAll(Map.of("brokerRole", role, "haListenPort", "" + freePort(), "inSyncReplicas", role.equals("SYNC_MASTER") ? "2" : "1"));
+        return all;
+    }
 
     /** What makes another broker a slave of this one. */
     Map<String, String> slave() throws IOException {
         Map<String, String> all = new TreeMap<>(SET);
         all.putAll(conf);
+        all.keySet().removeIf(key -> key.startsWith("metrics")); // the master has that port
         all.putAll(Map.of("brokerRole", "SLAVE", "brokerId", "1", "namesrvAddr", namesrv, "listenPort", "" + freePort(), "haListenPort", "" + freePort()));
         return all;
     }

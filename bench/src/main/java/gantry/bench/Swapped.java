@@ -62,6 +62,9 @@ public final class Swapped {
         if (isGantry) {
             conf.putAll(Map.of("metricsExporterType", "PROM", "metricsPromExporterPort", "" + page));
         }
+        if (args.containsKey("slave")) {
+            conf.putAll(Peer.master(args.get("slave")));
+        }
         try (Cage cage = new Cage(mib); Peer peer = Peer.of(name, args, work.resolve("swapped-" + name), conf); Neighbour neighbour = new Neighbour(cage, neighbourMib)) {
             if (args.containsKey("swappiness")) {
                 cage.swappiness(args.get("swappiness"));
@@ -72,6 +75,7 @@ public final class Swapped {
             }
             peer.launch();
             peer.awaitReady();
+            peer.followed(args);
             Process broker = peer.processes.get(peer.processes.size() - 1);
             long appendFaults = isGantry ? appendFaults(page) : 0;
             Swap swap = new Swap(broker);
