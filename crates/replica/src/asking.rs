@@ -123,8 +123,16 @@ pub enum AskError {
         name: &'static str,
     },
     /// The address of the master's main port is not known yet.
-    #[error("the address of the master is not known")]
-    NoMaster,
+    #[error(
+        "the address of the master is not known: name servers list no master of the set {set:?} of the cluster {cluster:?} (brokerName, \
+         brokerClusterName), which this slave is of"
+    )]
+    NoMaster {
+        /// `brokerName`.
+        set: String,
+        /// `brokerClusterName`.
+        cluster: String,
+    },
     /// That broker is a slave.
     #[error("the broker at {address} is no master (any more, or yet)")]
     IsNoMaster {

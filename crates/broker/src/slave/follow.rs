@@ -19,6 +19,7 @@ use super::epochs;
 use super::master::MasterError;
 use super::tables;
 use crate::broker::Broker;
+use crate::state::registry::Identity;
 use crate::state::topics::has_batch_queues;
 use crate::tasks::Stop;
 
@@ -68,14 +69,14 @@ pub(crate) async fn follow(broker: Arc<Broker>, mut stop: Stop) {
             move || {
                 let broker = Arc::clone(&of_extent);
                 Box::pin(async move {
-                    let master = broker.following.master().ok_or(AskError::NoMaster)?;
+                    let master = known_master(&broker)?;
                     epochs::agree(&broker, &master).await
                 })
             },
             move |at| {
                 let broker = Arc::clone(&of_record);
                 Box::pin(async move {
-                    let master = broker.following.master().ok_or(AskError::NoMaster)?;
+                    let master = known_master(&broker)?;
                     asking::record(&broker.registry.client, &master, at).await
                 })
             },
@@ -83,7 +84,7 @@ pub(crate) async fn follow(broker: Arc<Broker>, mut stop: Stop) {
         .with_streams(move || {
             let broker = Arc::clone(&of_stream);
             Box::pin(async move {
-                let master = broker.following.master().ok_or(AskError::NoMaster)?;
+                let master = known_master(&broker)?;
                 asking::is_own(&broker.registry.client, &master).await
             })
         }),
@@ -98,6 +99,14 @@ pub(crate) async fn follow(broker: Arc<Broker>, mut stop: Stop) {
         FollowEnd::Stopped | FollowEnd::StoreClosed => {}
         FollowEnd::BeginAt(at) => broker.following.begin_at(at),
     }
+}
+
+/// The main port of the master.
+fn known_master(broker: &Broker) -> Result<Arc<str>, AskError> {
+    broker.following.master().ok_or_else(|| {
+        let Identity { broker_name: set, cluster_name: cluster, .. } = broker.identity();
+        AskError::NoMaster { set, cluster }
+    })
 }
 
 /// Goes to the master that name servers have named meanwhile, whenever the log does not come from the one before any more.

@@ -173,9 +173,9 @@ impl Follower {
         // First of all: it ends with the master, so all that is asked now is of the log that comes then.
         let mut socket = connect(master).await?;
         let member = self.greets_as().await?;
-        if let Some(member) = member.as_ref().filter(|member| member.secret.is_some()) {
-            // What is asked from here on may put a record into the log, take over epochs and cut the log: the master proves first who it is. On
-            // a connection of its own, since the first report has to come soon behind a hello.
+        if let Some(member) = &member {
+            // What is asked from here on may put a record into the log, take over epochs and cut the log: first the two say who they are, and prove it
+            // if they have a secret. On a connection of its own, since the first report has to come soon behind a hello.
             let mut trial = connect(master).await?;
             self.greet(&mut trial, member).await?;
         }
@@ -310,7 +310,7 @@ impl Follower {
             Ok(true) => Ok(Some(Arc::clone(member))),
             Ok(false) if member.secret.is_some() => Err(NotGreeted::Plain.into()),
             // Its main port is not known.
-            Err(AskError::NoMaster) if member.secret.is_none() => Ok(None),
+            Err(AskError::NoMaster { .. }) if member.secret.is_none() => Ok(None),
             Ok(false) => Ok(None),
             Err(error) => Err(error.into()),
         }

@@ -124,6 +124,20 @@ async fn a_slave_that_is_not_of_this_set_is_told_why_it_is_not_let_in() {
     master.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slave_of_another_set_takes_nothing_of_the_log() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let (main, copy) = (open(dirs[0].path()), open(dirs[1].path()));
+    fill(&main, 0..20);
+    let master = Master::of(&main);
+    let who = Identity { set: "broker-b".into(), ..member(1, None).who.clone() };
+    let slave = Slave::own(&copy, master.address, ask(&main), Arc::new(Member { who, secret: None }));
+    until_it_fails(&slave, "the slave is of the set \"broker-b\"").await;
+    assert_eq!((copy.end().0, master.slaves.sent()), (0, 0), "not even the first record, which is asked for elsewhere");
+    slave.stop().await;
+    master.stop().await;
+}
+
 /// Whether the log comes over, between a master and a slave that have these secrets.
 async fn comes_over(of_master: Option<&str>, of_slave: Option<&str>) -> Result<(), (String, u64)> {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -139,8 +153,8 @@ async fn comes_over(of_master: Option<&str>, of_slave: Option<&str>) -> Result<(
         None => Ok(()),
         Some(why) => Err((why, master.closed("unproven"))),
     };
-    // A slave with a secret takes nothing of a master that does not prove it. Another one asks for the first record at the main port.
-    assert!(result.is_ok() || master.slaves.sent() == 0 && (of_slave.is_none() || copy.end().0 == 0));
+    // Neither the stream nor the first record, which is asked for at the main port.
+    assert!(result.is_ok() || master.slaves.sent() == 0 && copy.end().0 == 0);
     slave.stop().await;
     master.stop().await;
     result
@@ -151,7 +165,11 @@ async fn both_sides_have_to_have_the_secret_and_each_says_what_is_wrong() {
     assert_eq!(comes_over(Some(SECRET), Some(SECRET)).await, Ok(()));
     for (of_master, of_slave, says) in [
         (Some(SECRET), Some(OTHER), "the master's proof is wrong"),
-        (Some(SECRET), None, "set replicaSecret there as here"),
+        (
+            Some(SECRET),
+            None,
+            "the master has a replicaSecret, and this slave has none: set replicaSecret here as there",
+        ),
         (None, Some(SECRET), "the master proves nothing"),
     ] {
         let (why, counted) = comes_over(of_master, of_slave).await.unwrap_err();
@@ -256,11 +274,14 @@ async fn answering(bytes: Vec<u8>) -> SocketAddr {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((mut socket, _)) = listener.accept().await {
-            let mut heard = [0; 4096];
-            let _ = socket.read(&mut heard).await;
-            let _ = socket.write_all(&bytes).await;
-            // Until the slave goes.
-            while socket.read(&mut heard).await.is_ok_and(|bytes| bytes > 0) {}
+            let bytes = bytes.clone();
+            tokio::spawn(async move {
+                let mut heard = [0; 4096];
+                let _ = socket.read(&mut heard).await;
+                let _ = socket.write_all(&bytes).await;
+                // Until the slave goes.
+                while socket.read(&mut heard).await.is_ok_and(|bytes| bytes > 0) {}
+            });
         }
     });
     address
@@ -275,7 +296,12 @@ async fn a_slave_says_what_was_wrong_with_its_masters_answer() {
     let said = Greeting { min: at, end: at, ..greeting(0) }.encode().unwrap();
     let later = Greeting { version: 2, ..greeting(0) }.encode().unwrap();
     let good = answer(&said, None);
+    let who = Identity { set: "broker-b".into(), ..greeting(0).who };
+    let other_set = Greeting { who, ..greeting(0) }.encode().unwrap();
+    let other_files = Greeting { segment_bytes: SEGMENT * 2, ..greeting(0) }.encode().unwrap();
     for (bytes, says) in [
+        (answer(&other_set, None), "the master is of the set \"broker-b\""),
+        (answer(&other_files, None), "files of the master's log have 131072 bytes, and those of the log here 65536"),
         (end("not you"), "does not let this slave in: not you"),
         (answer(&later, None), "version 2"),
         (b"HTTP/1.1 400 Bad Request\r\n".to_vec(), "not readable"),

@@ -179,7 +179,11 @@ fn record_of(store: &Store, at: LogOffset) -> Result<Bytes, AskError> {
 }
 
 pub fn nobody_to_ask() -> AskMaster {
-    AskMaster::new(|| Box::pin(async { Err(AskError::NoMaster) }), |_| Box::pin(async { Err(AskError::NoMaster) }))
+    let no_master = || AskError::NoMaster { set: "broker-a".into(), cluster: "DefaultCluster".into() };
+    AskMaster::new(
+        move || Box::pin(async move { Err(no_master()) }),
+        move |_| Box::pin(async move { Err(no_master()) }),
+    )
 }
 
 /// A broker of the set, which has this secret.
@@ -315,6 +319,16 @@ impl Slave {
 pub struct Harm {
     pub cut_after: Option<usize>,
     pub flip_at: Option<usize>,
+}
+
+/// Does this to the connections with the log, counted from 0. A slave of Gantry has a second one each time, on which it greets first; that is let
+/// through.
+pub fn of_the_log(wire: Wire, harm: impl Fn(usize) -> Harm) -> impl Fn(usize) -> Harm {
+    move |number| match wire {
+        Wire::Plain => harm(number),
+        Wire::Own if number % 2 == 0 => harm(number / 2),
+        Wire::Own => Harm::default(),
+    }
 }
 
 /// Stands between a slave and its master; does to each connection what `harm` says of its number, from 0.
