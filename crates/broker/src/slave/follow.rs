@@ -77,7 +77,7 @@ pub(crate) async fn follow(broker: Arc<Broker>, mut stop: Stop) {
                 let broker = Arc::clone(&of_record);
                 Box::pin(async move {
                     let master = known_master(&broker)?;
-                    asking::record(&broker.registry.client, &master, at).await
+                    asking::record(&broker.registry.records, &master, at).await
                 })
             },
         )

@@ -9,7 +9,7 @@ use std::time::Duration;
 use protocol::LogOffset;
 use replica::asking::Extent;
 use replica::follow::{FollowEnd, FollowOptions};
-use store::TopicsUnknown;
+use store::{StoreOptions, TopicsUnknown};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
@@ -61,6 +61,24 @@ async fn a_master_with_less_than_its_slave_is_not_followed_also_when_it_has_more
     until_failure(&slave, "is another one in the master's log").await;
     assert_eq!((copy.end(), slave.status.connections()), (end, 0));
     assert!(!slave.status.agrees() && !slave.status.is_connected());
+    slave.stop().await;
+    master.stop().await;
+}
+
+/// Longer than what fits into a frame of 16 MiB.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_last_record_is_compared_however_long_it_is() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [main, copy] = [0, 1].map(|number: usize| {
+        let store = open_as(&StoreOptions { segment_bytes: 32 << 20, ..options(dirs[number].path()) });
+        fill(&store, 0..10);
+        put(&store, 10, vec![number as u8; 17 << 20]);
+        store
+    });
+    let master = Master::of(&main);
+    let slave = Slave::of(&copy, master.address, ask(&main));
+    until_failure(&slave, "is another one in the master's log").await;
+    assert_eq!(slave.status.connections(), 0);
     slave.stop().await;
     master.stop().await;
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,12 +18,12 @@ use replica::follow::{BatchTopics, FollowEnd, FollowOptions, FollowStatus, Follo
 use replica::lag::Slaves;
 use replica::wire::own::{self, Answered, Answers, Greeting, Hello, Identity, Member, Note};
 use replica::wire::plain;
-use replica::wire::secret::Secret;
+use replica::wire::secret::{Role, Secret};
 use store::{
     AppendError, FlushMode, LogCopy, RecordBatch, Retention, Store, StoreEnv, StoreError, StoreOptions, TagsCode,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -72,21 +72,25 @@ pub fn open_sync(root: &Path) -> Arc<Store> {
 /// Appends messages of different lengths to two queues.
 pub fn fill(store: &Store, numbers: std::ops::Range<u64>) {
     for number in numbers {
-        let queue_id = (number % 2) as u32;
-        let body = vec![number as u8; 20 + (number * 37 % 1500) as usize];
-        let queue = store.queue(TOPIC, queue_id).unwrap();
-        let mut batch = RecordBatch::new();
-        batch.push(&queue, TagsCode::Code(0), |out| {
-            let host = "127.0.0.1:10911".parse().unwrap();
-            let draft = RecordDraft { queue_id: queue_id as i32, body: &body, ..RecordDraft::plain(TOPIC, host) };
-            draft.encode(out).unwrap();
-        });
-        let begun = Instant::now();
-        while let Err(error) = store.append(&mut batch, TimeMs(1_700_000_000_000 + number as i64)) {
-            let AppendError::NoRoomYet { needed } = error else { panic!("{error}") };
-            store.room().wait_until(needed, Instant::now() + Duration::from_millis(100));
-            assert!(begun.elapsed() < PATIENCE, "no room up to {needed}");
-        }
+        put(store, number, vec![number as u8; 20 + (number * 37 % 1500) as usize]);
+    }
+}
+
+/// Appends one message.
+pub fn put(store: &Store, number: u64, body: Vec<u8>) {
+    let queue_id = (number % 2) as u32;
+    let queue = store.queue(TOPIC, queue_id).unwrap();
+    let mut batch = RecordBatch::new();
+    batch.push(&queue, TagsCode::Code(0), |out| {
+        let host = "127.0.0.1:10911".parse().unwrap();
+        let draft = RecordDraft { queue_id: queue_id as i32, body: &body, ..RecordDraft::plain(TOPIC, host) };
+        draft.encode(out).unwrap();
+    });
+    let begun = Instant::now();
+    while let Err(error) = store.append(&mut batch, TimeMs(1_700_000_000_000 + number as i64)) {
+        let AppendError::NoRoomYet { needed } = error else { panic!("{error}") };
+        store.room().wait_until(needed, Instant::now() + Duration::from_millis(100));
+        assert!(begun.elapsed() < PATIENCE, "no room up to {needed}");
     }
 }
 
@@ -424,7 +428,14 @@ impl Guest {
 
     /// One that has said nothing.
     pub async fn silent(wire: Wire, master: SocketAddr) -> Guest {
-        let socket = TcpStream::connect(master).await.unwrap();
+        Guest::silent_from("127.0.0.1", wire, master).await
+    }
+
+    /// The same from this address of the machine.
+    pub async fn silent_from(ip: &str, wire: Wire, master: SocketAddr) -> Guest {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((ip.parse::<IpAddr>().unwrap(), 0).into()).unwrap();
+        let socket = socket.connect(master).await.unwrap();
         socket.set_nodelay(true).unwrap();
         Guest { socket, wire }
     }
@@ -451,6 +462,14 @@ impl Guest {
             }
         })
         .await
+    }
+
+    /// Greets as broker 1, with a proof that it has this secret.
+    pub async fn proves(&mut self, secret: &str) {
+        let Answered::Goes(answer) = self.answer(greeting(1)).await else { panic!("it is not let in") };
+        let hello = Hello::new(greeting(1)).unwrap();
+        let proof = Secret::new(secret).prove(Role::Slave, &hello.bytes, &answer.bytes);
+        self.socket.write_all(&Note::Proof(proof).encode()).await.unwrap();
     }
 
     pub async fn report(&mut self, end: u64) {
