@@ -1,12 +1,12 @@
 //! The stream between brokers of Gantry: who is let in, what is proved, and what counts as a copy.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::LogOffset;
-use replica::feed::{Allowed, PortOptions};
+use replica::feed::{Allowed, FeedOptions, PortOptions};
 use replica::follow::FollowOptions;
 use replica::wire::own::{Answered, Greeting, Hello, Identity, Member, Note, answer, end, header};
 use replica::wire::secret::Role;
@@ -202,6 +202,47 @@ async fn a_plain_slave_gets_nothing_of_a_master_that_has_a_secret() {
     assert!(copy.end().0 == 0 && others.slaves.list().is_empty());
     without.stop().await;
     others.stop().await;
+    master.stop().await;
+}
+
+/// With a secret any address may connect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_that_prove_nothing_take_no_place_of_a_slave_whose_address_is_listed() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let (main, copy) = (open(dirs[0].path()), open(dirs[1].path()));
+    fill(&main, 0..20);
+    let allowed = Allowed::new(|_| true).with_members(|address| address == IpAddr::from([127, 0, 0, 1]));
+    // However long it takes, nobody is closed for silence.
+    let feed = FeedOptions { silence: 10 * PATIENCE, ..FeedOptions::default() }.fixed();
+    let master = Master::with(&main, PortOptions { allowed, feed, ..proving(Some(SECRET)) });
+    let ended = || master.slaves.closed().map(|(_, count)| count).sum::<u64>();
+    // It is slow: more strangers than there are places come between its first byte and its report.
+    let mut slow = Guest::silent(Wire::Own, master.address).await;
+    let (half, mut strangers) = (&Hello::new(greeting(1)).unwrap().bytes, Vec::new());
+    for number in 0..200 {
+        let mut stranger = Guest::silent_from("127.0.0.2", Wire::Own, master.address).await;
+        // It may be gone by then.
+        let _ = stranger.socket.write_all(&half[..number % half.len()]).await;
+        strangers.push(stranger);
+    }
+    eventually("half of the places are theirs", || ended() >= 168).await;
+    slow.proves(SECRET).await;
+    slow.report(0).await;
+    assert_eq!(slow.frame().await.0, 0, "it has its place");
+
+    let slave = Slave::own(&copy, master.address, ask(&main), member(1, Some(SECRET)));
+    came_to(&copy, main.end()).await;
+    slave.stop().await;
+    // One that proves the secret from elsewhere has a place as well, and then no stranger takes it.
+    let mut elsewhere = Guest::silent_from("127.0.0.2", Wire::Own, master.address).await;
+    elsewhere.proves(SECRET).await;
+    elsewhere.report(0).await;
+    assert_eq!(elsewhere.frame().await.0, 0);
+    for _ in 0..64 {
+        strangers.push(Guest::silent_from("127.0.0.2", Wire::Own, master.address).await);
+    }
+    eventually("they have come", || ended() >= 235).await;
+    assert_eq!(master.slaves.list().len(), 1, "it is there");
     master.stop().await;
 }
 
