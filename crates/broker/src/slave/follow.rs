@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use protocol::body::DataVersion;
 use protocol::names;
 use replica::asking::{self, AskError, AskMaster};
-use replica::follow::{FollowEnd, FollowOptions, Follower};
+use replica::follow::{FollowEnd, Follower};
 use store::TopicsUnknown;
 use tokio::runtime::Handle;
 
@@ -51,7 +51,6 @@ impl Gone {
 
 /// Follows the master until it is told to stop, or the store has to begin anew.
 pub(crate) async fn follow(broker: Arc<Broker>, mut stop: Stop) {
-    let settings = broker.settings.load_full();
     let (deriving, runtime, asking_stop) = (Arc::clone(&broker), Handle::current(), stop.clone());
     let (of_extent, of_record, of_stream) = (Arc::clone(&broker), Arc::clone(&broker), Arc::clone(&broker));
     let gone = Mutex::new(Gone::default());
@@ -59,11 +58,7 @@ pub(crate) async fn follow(broker: Arc<Broker>, mut stop: Stop) {
         store: Arc::clone(&broker.store),
         clock: broker.clock.clone(),
         random: broker.random.clone(),
-        options: FollowOptions {
-            heartbeat: Duration::from_millis(settings.ha_send_heartbeat_interval),
-            silence: Duration::from_millis(settings.ha_housekeeping_interval),
-            from_last_file: settings.sync_from_last_file,
-        },
+        options: broker.copying.subscribe(),
         batch_topics: Arc::new(move |new| batch_topics(&deriving, &runtime, &gone, &asking_stop, new)),
         asking: AskMaster::new(
             move || {

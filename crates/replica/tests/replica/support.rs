@@ -296,7 +296,7 @@ impl Slave {
             store: Arc::clone(store),
             clock: Clock::real(),
             random: Random::seeded(7),
-            options,
+            options: options.fixed(),
             batch_topics,
             asking,
             member,
