@@ -283,9 +283,12 @@ async fn has_topic(running: &Running, topic: &'static str) -> bool {
 }
 
 async fn until_it_follows(slave: &Running, master: &Running) {
+    // In one answer: two may be about two masters. It says why the one before is gone until the next one is there.
     until("the slave follows", || async {
-        figure(slave, "masterConnected").await.as_deref() == Some("true")
-            && figure(slave, "masterAddress").await.as_deref() == Some(master.address.as_str())
+        let told = figures(slave).await;
+        told.get("masterConnected").is_some_and(|is_connected| is_connected == "true")
+            && told.get("masterAddress") == Some(&master.address)
+            && !told.contains_key("masterFailure")
     })
     .await;
 }
@@ -334,9 +337,14 @@ pub(crate) fn begin_pull(running: &Running, pull: PullMessage<'static>) -> JoinH
     tokio::spawn(async move { client.call(&address, request::PULL_MESSAGE, &pull, "".into(), DEADLINE).await.unwrap() })
 }
 
-pub(crate) async fn figure(running: &Running, name: &str) -> Option<String> {
+/// All figures of 28.
+async fn figures(running: &Running) -> BTreeMap<String, String> {
     let answer = running.call(request::GET_BROKER_RUNTIME_INFO, &(), "").await;
-    fastjson::from_slice::<KvTable>(&answer.body).unwrap().table.remove(name)
+    fastjson::from_slice::<KvTable>(&answer.body).unwrap().table
+}
+
+pub(crate) async fn figure(running: &Running, name: &str) -> Option<String> {
+    figures(running).await.remove(name)
 }
 
 #[tokio::test(flavor = "multi_thread")]

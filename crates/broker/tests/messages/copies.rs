@@ -146,7 +146,8 @@ async fn connect(running: &Running, ip: &str, report: u64) -> TcpStream {
     stream
 }
 
-/// Reads frames, and reports each when it is asked to.
+/// Reads frames, and reports each when it is asked to. Otherwise it says again what it has said, so that nobody takes it for gone, however long a
+/// test takes.
 async fn follow(stream: TcpStream, mut told: watch::Receiver<bool>, acknowledged: Arc<AtomicU64>, got: Arc<AtomicU64>) {
     let (mut reader, mut writer) = stream.into_split();
     let of_reader = Arc::clone(&got);
@@ -166,11 +167,11 @@ async fn follow(stream: TcpStream, mut told: watch::Receiver<bool>, acknowledged
     let reporting = async move {
         loop {
             let end = got.load(Ordering::SeqCst);
-            if *told.borrow_and_update() && end > acknowledged.load(Ordering::SeqCst) {
+            if *told.borrow_and_update() {
                 acknowledged.store(end, Ordering::SeqCst);
-                if writer.write_all(&end.to_be_bytes()).await.is_err() {
-                    return;
-                }
+            }
+            if writer.write_all(&acknowledged.load(Ordering::SeqCst).to_be_bytes()).await.is_err() {
+                return;
             }
             tokio::select! {
                 changed = told.changed() => if changed.is_err() { return },
