@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::slaves::{Front, Log, Places, figure, master_with, slave_at, slave_on, until, until_equal};
 use crate::support::{Message, Setup, messages, properties, start_on};
-use crate::{DEADLINE, Running, commit, committed, make_group, make_topic, make_topic_with, topic};
+use crate::{DEADLINE, Running, commit, committed, make_group, make_topic, make_topic_with, pop_of, topic};
 
 /// Numbers of the tables that a slave gets, but that of versions, which a start of the slave may advance.
 const COPIED: [u8; 13] = [1, 3, 4, 5, 6, 9, 20, 21, 22, 23, 24, 30, 31];
@@ -59,21 +59,8 @@ async fn until_copied(master: &Running, slave: &Running) {
 }
 
 fn order(topic: &str, is_ordered: bool, messages: i32) -> PopMessage<'_> {
-    PopMessage {
-        consumer_group: "G",
-        topic,
-        queue_id: -1,
-        max_msg_nums: messages,
-        // However slow the machine is, it is over when the hand of a clock says so.
-        invisible_time: 600_000,
-        poll_time: 0,
-        born_time: 0,
-        init_mode: 0,
-        exp_type: None,
-        exp: None,
-        order: is_ordered,
-        attempt_id: None,
-    }
+    // However slow the machine is, it is over when the hand of a clock says so.
+    PopMessage { invisible_time: 600_000, order: is_ordered, ..pop_of("G", topic, -1, messages) }
 }
 
 /// Pops, and gives the messages with their handles.

@@ -8,7 +8,6 @@ use std::time::Duration;
 use protocol::body::HaRuntimeInfo;
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
-use protocol::request::PopMessage;
 use store::{HourOfDay, Retention};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -17,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use crate::gates::Gates;
 use crate::slaves::{figure, put_some, same_messages, until, until_connected, until_equal};
 use crate::support::{self, Setup, start, start_on, to};
-use crate::{DEADLINE, Running, committed, make_topic};
+use crate::{DEADLINE, Running, committed, make_topic, pop_of};
 
 pub(crate) const FILE: u64 = 256 << 10;
 
@@ -95,21 +94,7 @@ pub(crate) async fn standing_from(ip: &str, log: SocketAddr, place: u64) -> TcpS
 
 /// Pops messages of the first queue, which nobody acknowledges. The answer's code.
 pub(crate) async fn pop(running: &Running, consumer_group: &str, topic: &str, max_msg_nums: i32) -> i32 {
-    let order = PopMessage {
-        consumer_group,
-        topic,
-        queue_id: 0,
-        max_msg_nums,
-        invisible_time: 60_000,
-        poll_time: 0,
-        born_time: 0,
-        init_mode: 0,
-        exp_type: None,
-        exp: None,
-        order: false,
-        attempt_id: None,
-    };
-    running.call(request::POP_MESSAGE, &order, "").await.code
+    running.call(request::POP_MESSAGE, &pop_of(consumer_group, topic, 0, max_msg_nums), "").await.code
 }
 
 #[tokio::test(flavor = "multi_thread")]

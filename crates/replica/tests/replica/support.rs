@@ -18,7 +18,7 @@ use replica::follow::{BatchTopics, FollowEnd, FollowOptions, FollowStatus, Follo
 use replica::lag::Slaves;
 use replica::wire::own::{self, Answered, Answers, Greeting, Hello, Identity, Member, Note};
 use replica::wire::plain;
-use replica::wire::secret::{Role, Secret};
+use replica::wire::secret::{Proof, Role, Secret};
 use store::{
     AppendError, FlushMode, LogCopy, RecordBatch, Retention, Store, StoreEnv, StoreError, StoreOptions, TagsCode,
 };
@@ -373,6 +373,29 @@ async fn pass(slave: TcpStream, master: TcpStream, harm: Harm) {
     }
 }
 
+/// A master that says this to each that has said something.
+pub async fn answering(bytes: Vec<u8>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let bytes = bytes.clone();
+            tokio::spawn(async move {
+                let mut heard = [0; 4096];
+                let _ = socket.read(&mut heard).await;
+                let _ = socket.write_all(&bytes).await;
+                // Until the slave goes.
+                while socket.read(&mut heard).await.is_ok_and(|bytes| bytes > 0) {}
+            });
+        }
+    });
+    address
+}
+
+pub async fn until_it_fails(slave: &Slave, says: &str) {
+    eventually(says, || slave.status.failure().is_some_and(|why| why.contains(says))).await;
+}
+
 /// Lets the log of a closed store begin at `at`, and opens it.
 pub fn begin_at(root: &Path, at: LogOffset) -> Arc<Store> {
     LogCopy::begin_at(&options(root), &StoreEnv::real(), at).unwrap();
@@ -397,10 +420,25 @@ impl Wire {
         }
     }
 
-    /// Bytes that come in front of the first frame.
+    /// What a master says in front of the first frame.
+    pub fn answer(self) -> Vec<u8> {
+        match self {
+            Wire::Plain => Vec::new(),
+            Wire::Own => own::answer(&greeting(0).encode().unwrap(), None),
+        }
+    }
+
+    /// Its length.
     pub fn greeting_bytes(self) -> usize {
-        let answer = || own::answer(&greeting(0).encode().unwrap(), None).len();
-        if self == Wire::Own { answer() } else { 0 }
+        self.answer().len()
+    }
+
+    /// What a master says in front of a body.
+    pub fn header(self, at: u64, body_bytes: u32) -> Vec<u8> {
+        match self {
+            Wire::Plain => plain::header(LogOffset(at), body_bytes).to_vec(),
+            Wire::Own => own::header(LogOffset(at), body_bytes, false).to_vec(),
+        }
     }
 }
 
@@ -464,11 +502,16 @@ impl Guest {
         .await
     }
 
-    /// Greets as broker 1, with a proof that it has this secret.
-    pub async fn proves(&mut self, secret: &str) {
+    /// Greets as broker 1. What proves then that it has this secret.
+    pub async fn proof(&mut self, secret: &str) -> Proof {
         let Answered::Goes(answer) = self.answer(greeting(1)).await else { panic!("it is not let in") };
         let hello = Hello::new(greeting(1)).unwrap();
-        let proof = Secret::new(secret).prove(Role::Slave, &hello.bytes, &answer.bytes);
+        Secret::new(secret).prove(Role::Slave, &hello.bytes, &answer.bytes)
+    }
+
+    /// Greets as broker 1, with a proof that it has this secret.
+    pub async fn proves(&mut self, secret: &str) {
+        let proof = self.proof(secret).await;
         self.socket.write_all(&Note::Proof(proof).encode()).await.unwrap();
     }
 
