@@ -460,12 +460,14 @@ async fn a_topic_and_a_message_say_for_themselves_which_slaves_they_wait_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_device_and_slaves_are_waited_for_beside_each_other() {
     let device = Device::default();
-    let running = patient_on(&device, "300").await;
+    let running = patient_on(&device, "60000").await;
     let slave = Slave::of(&running).await;
     running.put("Orders", 0, "", "first").await;
     device.hold_flush(true);
-    // The slave gets it although the device does not.
+    // The slave gets it although the device does not. What is not to be late has time enough on a busy machine.
+    set(&running, "syncFlushTimeout=300").await;
     assert_eq!(code_of(&running, "Orders", "").await, DISK_LATE);
+    set(&running, "syncFlushTimeout=60000").await;
     until("the slave", || slave.acknowledged.load(Ordering::SeqCst) >= running.store().end().0).await;
     let by_slave = properties(&[("flush.disk.type", "ASYNC_FLUSH")]);
     assert_eq!(code_of(&running, "Orders", &by_slave).await, 0);
