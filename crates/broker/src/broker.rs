@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use protocol::LogOffset;
 use protocol::delay::DelayLevels;
 use replica::feed::FeedOptions;
+use replica::follow::FollowOptions;
 use replica::lag::Slaves;
 use replica::wire::own::{self, Member};
 use replica::wire::secret::Secret;
@@ -119,6 +120,8 @@ pub struct Broker {
     pub(crate) copies: Arc<Copies>,
     /// How they are fed. Changes with the settings.
     pub(crate) feeding: watch::Sender<FeedOptions>,
+    /// How a slave follows. Changes with the settings.
+    pub(crate) copying: watch::Sender<FollowOptions>,
     /// Which files the next start keeps for slaves.
     pub(crate) slave_places: Arc<SlavePlaces>,
     /// The brokers of this set, of which slaves may have the log.

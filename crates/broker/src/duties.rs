@@ -39,7 +39,7 @@ use crate::state::filters::Filters;
 use crate::state::following::Following;
 use crate::state::groups::Groups;
 use crate::state::journal_copies::JournalCopies;
-use crate::state::log_port::{LogPort, feed_options};
+use crate::state::log_port::{LogPort, feed_options, follow_options};
 use crate::state::master_journal::MasterJournal;
 use crate::state::members::Members;
 use crate::state::needs::Needs;
@@ -389,6 +389,7 @@ impl Broker {
             slaves,
             slave_places,
             feeding: watch::Sender::new(feed_options(&settings)),
+            copying: watch::Sender::new(follow_options(&settings)),
             members: Members::default(),
             limits: Limits::default(),
             unreadable: Unreadable::default(),

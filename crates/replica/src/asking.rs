@@ -18,9 +18,14 @@ use protocol::body::KvTable;
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
 use protocol::request::ViewMessage;
+use store::COPIED_RECORD_BYTES_MAX;
 
 /// For each request.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// For a record, which may have as many bytes as [`RECORD_FRAME_BYTES_MAX`].
+const RECORD_PATIENCE: Duration = Duration::from_secs(15);
+/// The longest answer to the question for a record: the longest one that a slave takes, and a header.
+pub const RECORD_FRAME_BYTES_MAX: usize = COPIED_RECORD_BYTES_MAX as usize + (64 << 10);
 const MIN: &str = "commitLogMinOffset";
 const MAX: &str = "commitLogMaxOffset";
 /// A key of our own in the answer to 28, which says that a master gives its journal.
@@ -123,8 +128,16 @@ pub enum AskError {
         name: &'static str,
     },
     /// The address of the master's main port is not known yet.
-    #[error("the address of the master is not known")]
-    NoMaster,
+    #[error(
+        "the address of the master is not known: name servers list no master of the set {set:?} of the cluster {cluster:?} (brokerName, \
+         brokerClusterName), which this slave is of"
+    )]
+    NoMaster {
+        /// `brokerName`.
+        set: String,
+        /// `brokerClusterName`.
+        cluster: String,
+    },
     /// That broker is a slave.
     #[error("the broker at {address} is no master (any more, or yet)")]
     IsNoMaster {
@@ -248,10 +261,10 @@ pub async fn is_own(client: &Client, master: &str) -> Result<bool, AskError> {
         .is_some_and(|version| version > 0))
 }
 
-/// Asks a broker at its main port for the record that begins at a log offset, as it is stored.
+/// Asks a broker at its main port for the record that begins at a log offset, as it is stored. `client` takes frames of [`RECORD_FRAME_BYTES_MAX`].
 pub async fn record(client: &Client, master: &str, at: LogOffset) -> Result<Bytes, AskError> {
     let asked = ViewMessage { topic: None, offset: i64::try_from(at.0).unwrap_or(i64::MAX) };
-    let answer = client.call(master, request::VIEW_MESSAGE_BY_ID, &asked, Bytes::new(), PATIENCE).await?;
+    let answer = client.call(master, request::VIEW_MESSAGE_BY_ID, &asked, Bytes::new(), RECORD_PATIENCE).await?;
     Ok(accepted(request::VIEW_MESSAGE_BY_ID, answer)?.body)
 }
 

@@ -19,6 +19,7 @@ mod status;
 use std::time::Duration;
 
 use protocol::LogOffset;
+use tokio::sync::watch;
 
 use crate::asking::{Apart, Extent};
 use crate::wire::own::{self, Note};
@@ -38,7 +39,7 @@ const HEARTBEATS_IDLE: u32 = 2;
 const FIRST_FRAME_LATE: Duration = Duration::from_secs(1);
 
 /// How a slave follows.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FollowOptions {
     /// Where nothing was reported for so long, the last report is repeated (`haSendHeartbeatInterval`).
     pub heartbeat: Duration,
@@ -46,6 +47,13 @@ pub struct FollowOptions {
     pub silence: Duration,
     /// With an empty log only the master's last file is copied (`syncFromLastFile`).
     pub from_last_file: bool,
+}
+
+impl FollowOptions {
+    /// These, which do not change.
+    pub fn fixed(self) -> watch::Receiver<FollowOptions> {
+        watch::channel(self).1
+    }
 }
 
 impl Default for FollowOptions {
@@ -220,6 +228,11 @@ impl Follow {
     #[must_use]
     pub fn on_own(self) -> Follow {
         Follow { frames: Frames::Own(own::Frames::default()), ..self }
+    }
+
+    /// From now on the slave follows in another way.
+    pub fn tune(&mut self, options: FollowOptions) {
+        self.options = options;
     }
 
     /// The bytes of the report that is due, with what is on the device by now.

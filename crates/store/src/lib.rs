@@ -50,7 +50,7 @@ mod timer;
 
 pub use batch::{Landed, RecordBatch, TagsCode};
 pub use cold::{ColdRead, ColdReadRefused};
-pub use copy::{BatchTopics, CopyError, LogCopy, Misfit, TopicsUnknown};
+pub use copy::{BatchTopics, COPIED_RECORD_BYTES_MAX, CopyError, LogCopy, Misfit, TopicsUnknown};
 pub use cut::CutError;
 pub use error::{AppendError, Cold, NotWritable, StoreError};
 pub use fold::{KeyKind, MessageKeys};

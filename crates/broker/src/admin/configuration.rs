@@ -21,7 +21,7 @@ use crate::inbox::Errand;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::configuration::Configuration;
-use crate::state::log_port::feed_options;
+use crate::state::log_port::{feed_options, follow_options};
 
 /// Keys that nobody may change from afar, whatever the settings say: they say who may change what.
 const ALWAYS_BLACK: [&str; 2] = ["configBlackList", "brokerConfigPath"];
@@ -50,6 +50,8 @@ pub(crate) fn update(
         state.version.advance(broker.clock.now().0);
         broker.groups.set_creates_missing(broker_settings.auto_create_subscription_group);
         broker.feeding.send_replace(feed_options(&broker_settings));
+        let follow = follow_options(&broker_settings);
+        broker.copying.send_if_modified(|before| std::mem::replace(before, follow) != follow);
         broker.settings.store(broker_settings.into());
         broker.members.changed();
         let retention = crate::retention_floor::retention(&store_settings);

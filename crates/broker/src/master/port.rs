@@ -49,5 +49,7 @@ fn allowed(broker: &Arc<Broker>) -> Allowed {
     let of = Arc::downgrade(broker);
     // Nobody may once the broker is gone.
     let may = move |address| of.upgrade().is_some_and(|broker| members::may(&broker, address));
-    Allowed::changing(may, broker.members.changes())
+    let of = Arc::downgrade(broker);
+    let is_member = move |address| of.upgrade().is_some_and(|broker| members::is_listed(&broker, address));
+    Allowed::changing(may, broker.members.changes()).with_members(is_member)
 }

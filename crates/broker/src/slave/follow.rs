@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use protocol::body::DataVersion;
 use protocol::names;
 use replica::asking::{self, AskError, AskMaster};
-use replica::follow::{FollowEnd, FollowOptions, Follower};
+use replica::follow::{FollowEnd, Follower};
 use store::TopicsUnknown;
 use tokio::runtime::Handle;
 
@@ -19,6 +19,7 @@ use super::epochs;
 use super::master::MasterError;
 use super::tables;
 use crate::broker::Broker;
+use crate::state::registry::Identity;
 use crate::state::topics::has_batch_queues;
 use crate::tasks::Stop;
 
@@ -50,7 +51,6 @@ impl Gone {
 
 /// Follows the master until it is told to stop, or the store has to begin anew.
 pub(crate) async fn follow(broker: Arc<Broker>, mut stop: Stop) {
-    let settings = broker.settings.load_full();
     let (deriving, runtime, asking_stop) = (Arc::clone(&broker), Handle::current(), stop.clone());
     let (of_extent, of_record, of_stream) = (Arc::clone(&broker), Arc::clone(&broker), Arc::clone(&broker));
     let gone = Mutex::new(Gone::default());
@@ -58,32 +58,28 @@ pub(crate) async fn follow(broker: Arc<Broker>, mut stop: Stop) {
         store: Arc::clone(&broker.store),
         clock: broker.clock.clone(),
         random: broker.random.clone(),
-        options: FollowOptions {
-            heartbeat: Duration::from_millis(settings.ha_send_heartbeat_interval),
-            silence: Duration::from_millis(settings.ha_housekeeping_interval),
-            from_last_file: settings.sync_from_last_file,
-        },
+        options: broker.copying.subscribe(),
         batch_topics: Arc::new(move |new| batch_topics(&deriving, &runtime, &gone, &asking_stop, new)),
         asking: AskMaster::new(
             move || {
                 let broker = Arc::clone(&of_extent);
                 Box::pin(async move {
-                    let master = broker.following.master().ok_or(AskError::NoMaster)?;
+                    let master = known_master(&broker)?;
                     epochs::agree(&broker, &master).await
                 })
             },
             move |at| {
                 let broker = Arc::clone(&of_record);
                 Box::pin(async move {
-                    let master = broker.following.master().ok_or(AskError::NoMaster)?;
-                    asking::record(&broker.registry.client, &master, at).await
+                    let master = known_master(&broker)?;
+                    asking::record(&broker.registry.records, &master, at).await
                 })
             },
         )
         .with_streams(move || {
             let broker = Arc::clone(&of_stream);
             Box::pin(async move {
-                let master = broker.following.master().ok_or(AskError::NoMaster)?;
+                let master = known_master(&broker)?;
                 asking::is_own(&broker.registry.client, &master).await
             })
         }),
@@ -98,6 +94,14 @@ pub(crate) async fn follow(broker: Arc<Broker>, mut stop: Stop) {
         FollowEnd::Stopped | FollowEnd::StoreClosed => {}
         FollowEnd::BeginAt(at) => broker.following.begin_at(at),
     }
+}
+
+/// The main port of the master.
+fn known_master(broker: &Broker) -> Result<Arc<str>, AskError> {
+    broker.following.master().ok_or_else(|| {
+        let Identity { broker_name: set, cluster_name: cluster, .. } = broker.identity();
+        AskError::NoMaster { set, cluster }
+    })
 }
 
 /// Goes to the master that name servers have named meanwhile, whenever the log does not come from the one before any more.

@@ -1,4 +1,4 @@
-//! Where a master gives its log to slaves (`haListenPort`), and how they are fed. `master/port.rs` serves it.
+//! Where a master gives its log to slaves (`haListenPort`), how they are fed, and how a slave follows. `master/port.rs` serves it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,6 +8,7 @@ use config::BrokerSettings;
 use net::Port;
 use parking_lot::Mutex;
 use replica::feed::FeedOptions;
+use replica::follow::FollowOptions;
 
 /// The port, held while nobody listens at it. Nobody is let in by a broker that does not serve yet.
 pub(crate) struct LogPort {
@@ -41,5 +42,14 @@ pub(crate) fn feed_options(settings: &BrokerSettings) -> FeedOptions {
         silence: Duration::from_millis(settings.ha_housekeeping_interval),
         from_last_file: settings.sync_from_last_file,
         bytes_per_second: settings.ha_flow_control_enable.then_some(settings.max_ha_transfer_byte_in_second),
+    }
+}
+
+/// How the settings say that a slave follows.
+pub(crate) fn follow_options(settings: &BrokerSettings) -> FollowOptions {
+    FollowOptions {
+        heartbeat: Duration::from_millis(settings.ha_send_heartbeat_interval),
+        silence: Duration::from_millis(settings.ha_housekeeping_interval),
+        from_last_file: settings.sync_from_last_file,
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use net::{Client, ClientOptions};
 use parking_lot::Mutex;
+use replica::asking::RECORD_FRAME_BYTES_MAX;
 use tokio::sync::Notify;
 
 /// The longest pause while there is no connection: clients have no route from a name server that has just started.
@@ -48,6 +49,8 @@ pub(crate) struct Registry {
     /// alone.
     pub(crate) has_registered: AtomicBool,
     pub(crate) client: Client,
+    /// The same for records of a master's log, which may be longer than frames of clients.
+    pub(crate) records: Client,
 }
 
 /// The identity that a broker registers at name servers.
@@ -69,7 +72,9 @@ impl Registry {
             Arc::new(Server { address: address.clone(), owed: Mutex::new(Owed::Everything), changed: Notify::new() })
         };
         let servers = addresses.into_iter().map(server).collect();
-        Registry { servers, has_registered: AtomicBool::new(false), client: Client::new(calls) }
+        let frame_bytes_max = calls.frame_bytes_max.max(RECORD_FRAME_BYTES_MAX);
+        let records = Client::new(ClientOptions { frame_bytes_max, ..calls.clone() });
+        Registry { servers, has_registered: AtomicBool::new(false), client: Client::new(calls), records }
     }
 
     /// The addresses, each once.

@@ -7,10 +7,11 @@ use net::{Client, Response};
 use protocol::body::BrokerLiteInfo;
 use protocol::code::request;
 use protocol::request::{
-    AckMessage, ChangeInvisibleTime, PopLiteMessage, PopMessage, ResetOffset, TriggerLiteDispatch, UpdateConsumerOffset,
+    AckMessage, ChangeInvisibleTime, PopLiteMessage, ResetOffset, TriggerLiteDispatch, UpdateConsumerOffset,
 };
 
 use super::lite::*;
+use super::pop_of;
 use crate::support::*;
 
 /// The answer to a pop.
@@ -556,21 +557,7 @@ async fn a_light_queue_that_is_popped_by_its_name_counts_its_own_messages() {
         say(&running, "before", body).await;
     }
     say(&running, "a", "hello").await;
-    let order = PopMessage {
-        consumer_group: "G",
-        topic: "%LMQ%$Chat$a",
-        queue_id: 0,
-        max_msg_nums: 32,
-        invisible_time: 60_000,
-        poll_time: 0,
-        born_time: 0,
-        init_mode: 0,
-        exp_type: None,
-        exp: None,
-        order: false,
-        attempt_id: None,
-    };
-    let found = running.call(request::POP_MESSAGE, &order, "").await;
+    let found = running.call(request::POP_MESSAGE, &pop_of("G", "%LMQ%$Chat$a", 0, 32), "").await;
     assert_eq!(found.code, 0);
     assert_eq!(found.fields.get("msgOffsetInfo"), Some("0 0 0"));
     let field = |name: &str| found.fields.get(name).unwrap_or_default().to_owned();

@@ -36,7 +36,8 @@ use protocol::fastjson::{self, Dialect};
 use protocol::header::EncodeFields;
 use protocol::request::{
     CreateTopic, DeleteGroup, DeleteTopic, GetConsumerList, GetTopicConfig, NotifyConsumerIdsChanged, OffsetReply,
-    PullMessage, QueryConsumerOffset, ResetOffset, SendBack, SendMessage, UnregisterClient, UpdateConsumerOffset,
+    PopMessage, PullMessage, QueryConsumerOffset, ResetOffset, SendBack, SendMessage, UnregisterClient,
+    UpdateConsumerOffset,
 };
 use testing::running as support;
 use testing::running::{DEADLINE, Running, Setup, from, start, start_on};
@@ -129,6 +130,24 @@ async fn committed(running: &Running, queue_id: i32) -> Result<i64, i32> {
         Ok(OffsetReply::decode(&answer.fields.as_fields()).unwrap().offset)
     } else {
         Err(answer.code)
+    }
+}
+
+/// A pop that does not wait, of messages that are away for a minute then.
+fn pop_of<'a>(consumer_group: &'a str, topic: &'a str, queue_id: i32, max_msg_nums: i32) -> PopMessage<'a> {
+    PopMessage {
+        consumer_group,
+        topic,
+        queue_id,
+        max_msg_nums,
+        invisible_time: 60_000,
+        poll_time: 0,
+        born_time: 0,
+        init_mode: 0,
+        exp_type: None,
+        exp: None,
+        order: false,
+        attempt_id: None,
     }
 }
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use protocol::body::HaRuntimeInfo;
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
-use protocol::request::PopMessage;
 use store::{HourOfDay, Retention};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -17,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use crate::gates::Gates;
 use crate::slaves::{figure, put_some, same_messages, until, until_connected, until_equal};
 use crate::support::{self, Setup, start, start_on, to};
-use crate::{DEADLINE, Running, committed, make_topic};
+use crate::{DEADLINE, Running, committed, make_topic, pop_of};
 
 pub(crate) const FILE: u64 = 256 << 10;
 
@@ -95,21 +94,7 @@ pub(crate) async fn standing_from(ip: &str, log: SocketAddr, place: u64) -> TcpS
 
 /// Pops messages of the first queue, which nobody acknowledges. The answer's code.
 pub(crate) async fn pop(running: &Running, consumer_group: &str, topic: &str, max_msg_nums: i32) -> i32 {
-    let order = PopMessage {
-        consumer_group,
-        topic,
-        queue_id: 0,
-        max_msg_nums,
-        invisible_time: 60_000,
-        poll_time: 0,
-        born_time: 0,
-        init_mode: 0,
-        exp_type: None,
-        exp: None,
-        order: false,
-        attempt_id: None,
-    };
-    running.call(request::POP_MESSAGE, &order, "").await.code
+    running.call(request::POP_MESSAGE, &pop_of(consumer_group, topic, 0, max_msg_nums), "").await.code
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -278,6 +263,10 @@ async fn ten_thousand_connections_change_nothing_for_a_slave_and_for_producers()
     let slave = start(a_slave_of(&master)).await;
     master.put("T", 0, "", "before").await;
     until_in_sync(&master, &slave).await;
+    let ended = || master.broker.slaves().closed().map(|(_, count)| count).sum::<u64>();
+    // The slave connects twice: it greets first.
+    until("its first connection has ended", || async { ended() > 0 }).await;
+    let before = ended();
     let log = master.log.unwrap();
     let mut half_open = Vec::new();
     for number in 0..10_000_u32 {
@@ -304,11 +293,7 @@ async fn ten_thousand_connections_change_nothing_for_a_slave_and_for_producers()
     assert_eq!(slave.all("T", 1).await.len(), 10);
     assert_eq!(master.broker.slaves().list().len(), 1);
     drop(half_open);
-    until("the others are gone", || async {
-        let ended: u64 = master.broker.slaves().closed().map(|(_, count)| count).sum();
-        ended == 10_000
-    })
-    .await;
+    until("the others are gone", || async { ended() >= before + 10_000 }).await;
     assert!(closed(&master, "ahead") > 0 && closed(&master, "misread") > 0 && closed(&master, "madeWay") > 0);
     let page = master.metrics();
     assert_eq!(metric(&page, "gantry_replica_closed_connections_total", "reason=\"silent\""), Some(0.0), "{page}");
@@ -348,6 +333,35 @@ async fn settings_of_a_master_change_for_slaves_that_are_connected() {
     update(&master, "haMaxGapNotInSync=0\n").await;
     let told = status(&master).await;
     assert!(told.in_sync_slave_nums == 0 && !told.ha_connection_info[0].in_sync, "{told:?}");
+    slave.stop().await;
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heartbeats_change_for_slaves_that_are_connected_and_what_needs_a_start_says_so() {
+    const RARE: (&str, &str) = ("haSendHeartbeatInterval", "600000");
+    let master = start(Setup { more: &[RARE, STANDING], ..a_master(0) }).await;
+    make_topic(&master, "T").await;
+    master.put("T", 0, "", "one").await;
+    let log: &'static str = master.log.unwrap().to_string().leak();
+    let of_slave = vec![("brokerRole", "SLAVE"), ("brokerId", "1"), ("haMasterAddress", log), RARE, STANDING];
+    let slave = start(Setup { more: of_slave.leak(), ..Setup::default() }).await;
+    until_in_sync(&master, &slave).await;
+    let told = async || status(&slave).await.ha_client_runtime_info.unwrap();
+    let before = told().await;
+    // It has nothing to report.
+    update(&slave, "haSendHeartbeatInterval=20\n").await;
+    until("it repeats its report", || async { told().await.last_write_timestamp > before.last_write_timestamp }).await;
+    // Its master has nothing to send.
+    let before = told().await;
+    update(&master, "haSendHeartbeatInterval=20\n").await;
+    until("a heartbeat comes", || async { told().await.last_read_timestamp > before.last_read_timestamp }).await;
+    for key in ["haListenPort=1", "brokerIP2=127.0.0.2"] {
+        let answer = master.call(request::UPDATE_BROKER_CONFIG, &(), format!("{key}\n")).await;
+        let remark = answer.remark.unwrap();
+        assert!(answer.code != 0 && remark.contains(key.split_once('=').unwrap().0), "{remark}");
+        assert!(remark.contains("read at start only"), "{remark}");
+    }
     slave.stop().await;
     master.stop().await;
 }

@@ -76,7 +76,7 @@ async fn with_a_secret_only_who_proves_it_gets_the_log() {
     let wrong = slave(&master, "2", vec![("replicaSecret", "known to another set")]).await;
     until_it_fails(&wrong, "the master's proof is wrong: replicaSecret").await;
     let none = slave(&master, "3", vec![]).await;
-    until_it_fails(&none, "set replicaSecret there as here").await;
+    until_it_fails(&none, "the master has a replicaSecret, and this slave has none").await;
     // An end of the log that it could have: it gets nothing all the same.
     let mut plain = TcpStream::connect(master.log.unwrap()).await.unwrap();
     plain.write_all(&0_u64.to_be_bytes()).await.unwrap();
@@ -119,6 +119,10 @@ async fn a_slave_of_another_set_or_with_other_files_is_told_so() {
     master.put("T", 0, "", "one").await;
     let set = slave(&master, "1", vec![("brokerName", "broker-b")]).await;
     until_it_fails(&set, "the slave is of the set \"broker-b\"").await;
+    let answer = set.call(request::GET_BROKER_HA_STATUS, &(), "").await;
+    let status: HaRuntimeInfo = fastjson::from_slice(&answer.body).unwrap();
+    let says = status.ha_client_runtime_info.unwrap().failure.unwrap();
+    assert!(says.contains("\"broker-b\"") && says.contains("\"broker-a\"") && says.contains("brokerName"), "{says}");
     let cluster = slave(&master, "1", vec![("brokerClusterName", "Another")]).await;
     until_it_fails(&cluster, "of the cluster \"Another\"").await;
     until("they are counted", || async { closed(&master, "otherSet") >= 2 }).await;
@@ -128,6 +132,8 @@ async fn a_slave_of_another_set_or_with_other_files_is_told_so() {
     until_it_fails(&files, "set mappedFileSizeCommitLog there as here").await;
     assert!(closed(&master, "fileSize") > 0);
     assert_eq!((rows(&master).await, master.broker.slaves().sent()), (vec![], 0));
+    let ends = [&set, &cluster, &files].map(|slave| slave.store().end().0);
+    assert_eq!(ends, [0; 3], "not even the first record, which is asked for at the main port");
     for running in [set, cluster, files, master] {
         running.stop().await;
     }

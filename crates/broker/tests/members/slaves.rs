@@ -283,9 +283,12 @@ async fn has_topic(running: &Running, topic: &'static str) -> bool {
 }
 
 async fn until_it_follows(slave: &Running, master: &Running) {
+    // In one answer: two may be about two masters. It says why the one before is gone until the next one is there.
     until("the slave follows", || async {
-        figure(slave, "masterConnected").await.as_deref() == Some("true")
-            && figure(slave, "masterAddress").await.as_deref() == Some(master.address.as_str())
+        let told = figures(slave).await;
+        told.get("masterConnected").is_some_and(|is_connected| is_connected == "true")
+            && told.get("masterAddress") == Some(&master.address)
+            && !told.contains_key("masterFailure")
     })
     .await;
 }
@@ -334,9 +337,14 @@ pub(crate) fn begin_pull(running: &Running, pull: PullMessage<'static>) -> JoinH
     tokio::spawn(async move { client.call(&address, request::PULL_MESSAGE, &pull, "".into(), DEADLINE).await.unwrap() })
 }
 
-pub(crate) async fn figure(running: &Running, name: &str) -> Option<String> {
+/// All figures of 28.
+async fn figures(running: &Running) -> BTreeMap<String, String> {
     let answer = running.call(request::GET_BROKER_RUNTIME_INFO, &(), "").await;
-    fastjson::from_slice::<KvTable>(&answer.body).unwrap().table.remove(name)
+    fastjson::from_slice::<KvTable>(&answer.body).unwrap().table
+}
+
+pub(crate) async fn figure(running: &Running, name: &str) -> Option<String> {
+    figures(running).await.remove(name)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -450,18 +458,30 @@ async fn a_slave_keeps_its_tables_while_its_master_s_log_is_another_one() {
     new.stop().await;
 }
 
+/// Two masters with the same log, of one message.
+async fn two_of_one_log() -> ((Running, Log), (Running, Log)) {
+    let first = master().await;
+    make_topic(&first.0, "T").await;
+    first.0.put("T", 0, "", "one").await;
+    let second = start_on(Setup::default(), first.0.image()).await;
+    let second_log = Log::at((Ipv4Addr::LOCALHOST, 0).into(), &second).unwrap();
+    (first, (second, second_log))
+}
+
+/// A slave that follows a master which this name server names.
+async fn slave_that_follows(names: &Arc<Places>, master: &Running, log: &Log) -> Running {
+    names.tell(master, log);
+    let slave = slave_by(names).await;
+    until_equal(master, &slave).await;
+    until_it_follows(&slave, master).await;
+    slave
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slave_asks_where_its_master_is_as_soon_as_it_has_lost_one() {
-    let (first, first_log) = master().await;
-    make_topic(&first, "T").await;
-    first.put("T", 0, "", "one").await;
-    let second = start_on(Setup::default(), first.image()).await;
-    let second_log = Log::at((Ipv4Addr::LOCALHOST, 0).into(), &second).unwrap();
+    let ((first, first_log), (second, second_log)) = two_of_one_log().await;
     let names = Arc::new(Places::default());
-    names.tell(&first, &first_log);
-    let slave = slave_by(&names).await;
-    until_equal(&first, &slave).await;
-    until_it_follows(&slave, &first).await;
+    let slave = slave_that_follows(&names, &first, &first_log).await;
     let before = names.registrations();
     names.tell(&second, &second_log);
     first_log.close().await;
@@ -477,16 +497,9 @@ async fn a_slave_asks_where_its_master_is_as_soon_as_it_has_lost_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_master_that_was_named_while_another_one_was_there_is_followed_behind_it() {
-    let (first, first_log) = master().await;
-    make_topic(&first, "T").await;
-    first.put("T", 0, "", "one").await;
-    let second = start_on(Setup::default(), first.image()).await;
-    let second_log = Log::at((Ipv4Addr::LOCALHOST, 0).into(), &second).unwrap();
+    let ((first, first_log), (second, second_log)) = two_of_one_log().await;
     let names = Arc::new(Places::default());
-    names.tell(&first, &first_log);
-    let slave = slave_by(&names).await;
-    until_equal(&first, &slave).await;
-    until_it_follows(&slave, &first).await;
+    let slave = slave_that_follows(&names, &first, &first_log).await;
     names.tell(&second, &second_log);
     // A topic that comes over is told at once.
     let before = names.registrations();
@@ -668,11 +681,7 @@ async fn a_slave_keeps_its_tables_while_its_master_says_to_have_nothing_on_a_con
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_of_a_master_that_is_not_followed_any_more_is_not_taken() {
-    let (first, first_log) = master().await;
-    make_topic(&first, "T").await;
-    first.put("T", 0, "", "one").await;
-    let second = start_on(Setup::default(), first.image()).await;
-    let second_log = Log::at((Ipv4Addr::LOCALHOST, 0).into(), &second).unwrap();
+    let ((first, first_log), (second, second_log)) = two_of_one_log().await;
     let (front, main) = Front::of(&first);
     front.hides_journal.store(true, Ordering::Relaxed);
     let names = Arc::new(Places::default());

@@ -146,7 +146,8 @@ async fn connect(running: &Running, ip: &str, report: u64) -> TcpStream {
     stream
 }
 
-/// Reads frames, and reports each when it is asked to.
+/// Reads frames, and reports each when it is asked to. Otherwise it says again what it has said, so that nobody takes it for gone, however long a
+/// test takes.
 async fn follow(stream: TcpStream, mut told: watch::Receiver<bool>, acknowledged: Arc<AtomicU64>, got: Arc<AtomicU64>) {
     let (mut reader, mut writer) = stream.into_split();
     let of_reader = Arc::clone(&got);
@@ -166,11 +167,11 @@ async fn follow(stream: TcpStream, mut told: watch::Receiver<bool>, acknowledged
     let reporting = async move {
         loop {
             let end = got.load(Ordering::SeqCst);
-            if *told.borrow_and_update() && end > acknowledged.load(Ordering::SeqCst) {
+            if *told.borrow_and_update() {
                 acknowledged.store(end, Ordering::SeqCst);
-                if writer.write_all(&end.to_be_bytes()).await.is_err() {
-                    return;
-                }
+            }
+            if writer.write_all(&acknowledged.load(Ordering::SeqCst).to_be_bytes()).await.is_err() {
+                return;
             }
             tokio::select! {
                 changed = told.changed() => if changed.is_err() { return },
@@ -459,12 +460,14 @@ async fn a_topic_and_a_message_say_for_themselves_which_slaves_they_wait_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_device_and_slaves_are_waited_for_beside_each_other() {
     let device = Device::default();
-    let running = patient_on(&device, "300").await;
+    let running = patient_on(&device, "60000").await;
     let slave = Slave::of(&running).await;
     running.put("Orders", 0, "", "first").await;
     device.hold_flush(true);
-    // The slave gets it although the device does not.
+    // The slave gets it although the device does not. What is not to be late has time enough on a busy machine.
+    set(&running, "syncFlushTimeout=300").await;
     assert_eq!(code_of(&running, "Orders", "").await, DISK_LATE);
+    set(&running, "syncFlushTimeout=60000").await;
     until("the slave", || slave.acknowledged.load(Ordering::SeqCst) >= running.store().end().0).await;
     let by_slave = properties(&[("flush.disk.type", "ASYNC_FLUSH")]);
     assert_eq!(code_of(&running, "Orders", &by_slave).await, 0);

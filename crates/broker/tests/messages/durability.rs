@@ -9,13 +9,26 @@ use protocol::request::GetTopicConfig;
 use tokio::time::timeout;
 
 use crate::batch_queues::{create, send_batch};
+use crate::copies::set;
 use crate::support::*;
 use crate::taking_and_giving::back_of;
 
 /// The device was not there in time.
 const LATE: i32 = 10;
 
-/// A broker that tells soon that the device is late, and whose flush thread goes round once an hour unless somebody waits for it.
+/// From now on the device is late, which is told soon. What waits for it before has time enough on a busy machine.
+pub async fn hold(running: &Running, device: &Device) {
+    device.hold_flush(true);
+    set(running, "syncFlushTimeout=300").await;
+}
+
+/// The device is there again.
+pub async fn release(running: &Running, device: &Device) {
+    set(running, "syncFlushTimeout=60000").await;
+    device.hold_flush(false);
+}
+
+/// A broker whose flush thread goes round once an hour unless somebody waits for it.
 async fn started(is_sync: bool) -> (Running, Device) {
     started_on(Device::default(), is_sync).await
 }
@@ -23,7 +36,7 @@ async fn started(is_sync: bool) -> (Running, Device) {
 async fn started_on(device: Device, is_sync: bool) -> (Running, Device) {
     let setup = Setup {
         is_sync,
-        sync_flush_timeout: "300",
+        sync_flush_timeout: "60000",
         flush_interval: Duration::from_secs(3600),
         device: device.clone(),
         ..Setup::default()
@@ -38,11 +51,6 @@ async fn code_of(running: &Running, topic: &str, properties: &str) -> i32 {
     running.send(&to(topic, 0, properties), "x").await.code
 }
 
-async fn set(running: &Running, line: &str) {
-    let changed = running.call(request::UPDATE_BROKER_CONFIG, &(), line.to_owned()).await;
-    assert_eq!(changed.code, 0, "{:?}", changed.remark);
-}
-
 fn own(mode: &str) -> String {
     properties(&[("flush.disk.type", mode)])
 }
@@ -50,24 +58,24 @@ fn own(mode: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_brokers_word_changes_while_it_runs() {
     let (running, device) = started(false).await;
-    device.hold_flush(true);
+    hold(&running, &device).await;
     assert_eq!(code_of(&running, "Orders", "").await, 0);
-    device.hold_flush(false);
+    release(&running, &device).await;
 
     set(&running, "flushDiskType=SYNC_FLUSH").await;
     // Acknowledged after a flush, though the next one would have been due in an hour.
     running.put("Orders", 0, "", "flushed").await;
-    device.hold_flush(true);
+    hold(&running, &device).await;
     assert_eq!(code_of(&running, "Orders", "").await, LATE);
     assert_eq!(running.all("Orders", 0).await.len(), 3, "what is not flushed is not shown");
-    device.hold_flush(false);
+    release(&running, &device).await;
     assert_eq!(running.wait_for("Orders", 0, 4).await.len(), 4, "late is stored");
 
     set(&running, "flushDiskType=ASYNC_FLUSH").await;
-    device.hold_flush(true);
+    hold(&running, &device).await;
     assert_eq!(code_of(&running, "Orders", "").await, 0);
     assert_eq!(running.all("Orders", 0).await.len(), 5);
-    device.hold_flush(false);
+    release(&running, &device).await;
     running.stop().await;
 }
 
@@ -78,7 +86,7 @@ async fn a_topic_waits_for_the_device_whatever_the_broker_does() {
     // The flush thread goes round for it.
     running.put("Payments", 0, "", "flushed").await;
     assert_eq!(running.store().flushed().get(), running.store().end().0);
-    device.hold_flush(true);
+    hold(&running, &device).await;
     let late = running.send(&to("Payments", 0, ""), "late").await;
     assert_eq!(late.code, LATE, "{:?}", late.remark);
     assert_eq!(Sent::of(&late).queue_offset, 1);
@@ -96,17 +104,17 @@ async fn a_topic_waits_for_the_device_whatever_the_broker_does() {
     assert_eq!(code_of(&running, "Payments", "").await, 0);
     assert_eq!(create(&running, "Payments", "+flush.disk.type=SYNC_FLUSH").await.0, 0);
     assert_eq!(code_of(&running, "Payments", "").await, LATE);
-    device.hold_flush(false);
+    release(&running, &device).await;
     let dir = running.stop().await;
 
     // And it says so after a restart.
-    let setup = Setup { sync_flush_timeout: "300", device: device.clone(), ..Setup::default() };
+    let setup = Setup { sync_flush_timeout: "60000", device: device.clone(), ..Setup::default() };
     let running = start_on(setup, dir).await;
-    device.hold_flush(true);
+    hold(&running, &device).await;
     assert_eq!(code_of(&running, "Payments", "").await, LATE);
     assert_eq!(create(&running, "Payments", "-flush.disk.type").await.0, 0);
     assert_eq!(code_of(&running, "Payments", "").await, 0);
-    device.hold_flush(false);
+    release(&running, &device).await;
     running.stop().await;
 }
 
@@ -115,11 +123,11 @@ async fn a_topic_does_not_wait_for_the_device_whatever_the_broker_does() {
     let (running, device) = started(true).await;
     assert_eq!(create(&running, "Samples", "+flush.disk.type=ASYNC_FLUSH").await.0, 0);
     running.put("Samples", 0, "", "first").await;
-    device.hold_flush(true);
+    hold(&running, &device).await;
     assert_eq!(code_of(&running, "Samples", "").await, 0);
     assert_eq!(code_of(&running, "Samples", &own("SYNC_FLUSH")).await, LATE);
     assert_eq!(code_of(&running, "Orders", "").await, LATE);
-    device.hold_flush(false);
+    release(&running, &device).await;
     assert_eq!(running.wait_for("Samples", 0, 3).await.len(), 3);
     running.stop().await;
 }
@@ -129,7 +137,7 @@ async fn a_message_says_for_itself_what_it_waits_for() {
     let (running, device) = started(false).await;
     assert_eq!(code_of(&running, "Orders", &own("SYNC_FLUSH")).await, 0, "the flush thread goes round for it");
     assert_eq!(running.store().flushed().get(), running.store().end().0);
-    device.hold_flush(true);
+    hold(&running, &device).await;
     assert_eq!(code_of(&running, "Orders", &own("SYNC_FLUSH")).await, LATE);
     // All Java clients say this, so it asks for nothing.
     assert_eq!(code_of(&running, "Orders", &properties(&[("WAIT", "true")])).await, 0);
@@ -137,7 +145,7 @@ async fn a_message_says_for_itself_what_it_waits_for() {
     let batch = batch_of(&[("a", ""), ("b", &own("SYNC_FLUSH"))]);
     assert_eq!(send_batch(&running, "Orders", "", batch).await.code, LATE);
     assert_eq!(send_batch(&running, "Orders", "", batch_of(&[("a", ""), ("b", "")])).await.code, 0);
-    device.hold_flush(false);
+    release(&running, &device).await;
 
     let refused = running.send(&to("Orders", 0, &own("sometimes")), "x").await;
     let remark = refused.remark.unwrap_or_default();
@@ -189,12 +197,12 @@ async fn what_was_safe_stays_safe_when_its_consumer_gives_it_back() {
     let orders = running.all("Orders", 0).await;
     // The first one waits for the journal too, where its retry topic is new.
     assert_eq!(running.call(request::CONSUMER_SEND_MSG_BACK, &back_of(&orders[0]), "").await.code, 0);
-    device.hold_flush(true);
+    hold(&running, &device).await;
     for (message, code) in [(&of_topic, LATE), (&orders[1], LATE), (&orders[0], 0)] {
         let answer = running.call(request::CONSUMER_SEND_MSG_BACK, &back_of(message), "").await;
         assert_eq!(answer.code, code, "{}: {:?}", message.body, answer.remark);
     }
-    device.hold_flush(false);
+    release(&running, &device).await;
     running.stop().await;
 }
 

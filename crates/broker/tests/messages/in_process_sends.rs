@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::batch_queues::create;
+use super::durability::{hold, release};
 use super::in_process::{caller, message, put};
 use super::light::listed;
 use super::support::{DEADLINE, Device, Message, Running, Setup, batch_of, from, properties, start, to, waiting};
@@ -58,15 +59,15 @@ async fn a_send_hears_where_its_message_is_stored_in_each_flush_mode() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_send_that_is_late_for_the_device_says_so_and_is_stored() {
     let device = Device::default();
-    let setup = Setup { is_sync: true, sync_flush_timeout: "300", device: device.clone(), ..Setup::default() };
+    let setup = Setup { is_sync: true, sync_flush_timeout: "60000", device: device.clone(), ..Setup::default() };
     let running = start(setup).await;
     put(&running, message("T", 0, "", "first")).await;
-    device.hold_flush(true);
+    hold(&running, &device).await;
     let late = message("T", 0, "", "late").call(&running.broker, &mut caller()).await.unwrap();
     assert_eq!((late.code, late.queue_offset, late.places.len()), (ResponseCode::FlushDiskTimeout, 1, 1));
     assert_eq!(late.remark.as_deref(), Some("stored, but not flushed within 300 ms (syncFlushTimeout)"));
     put(&running, message("T", 0, &properties(&[("WAIT", "false")]), "hasty")).await;
-    device.hold_flush(false);
+    release(&running, &device).await;
     assert_eq!(bodies(running.wait_for("T", 0, 3).await), ["first", "late", "hasty"]);
     running.stop().await;
 }

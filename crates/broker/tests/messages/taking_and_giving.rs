@@ -8,6 +8,7 @@ use protocol::request::{
     GetMaxOffset, GetTopicConfig, PopMessage, PullMessage, ResetOffset, SendBack, SendMessage, ViewMessage,
 };
 
+use crate::durability::{hold, release};
 use crate::popping;
 use crate::support::*;
 
@@ -280,16 +281,16 @@ async fn a_code_that_nobody_knows_is_answered_in_apaches_words() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_sync_flush_a_message_that_was_sent_back_is_not_acknowledged_before_it_is_flushed() {
-    let setup = Setup { is_sync: true, sync_flush_timeout: "300", ..Setup::default() };
+    let setup = Setup { is_sync: true, sync_flush_timeout: "60000", ..Setup::default() };
     let device = setup.device.clone();
     let running = start(setup).await;
     running.put("Orders", 0, "", "one").await;
     let message = running.all("Orders", 0).await.remove(0);
     // The first one waits for the journal too, where its retry topic is new.
     assert_eq!(running.call(request::CONSUMER_SEND_MSG_BACK, &back_of(&message), "").await.code, 0);
-    device.hold_flush(true);
+    hold(&running, &device).await;
     let answer = running.call(request::CONSUMER_SEND_MSG_BACK, &back_of(&message), "").await;
-    device.hold_flush(false);
+    release(&running, &device).await;
     assert_eq!(answer.code, 10, "{:?}", answer.remark);
     running.stop().await;
 }

@@ -10,6 +10,7 @@ use protocol::message_id::offset_message_ids;
 use protocol::request::{AskTogether, SendMessage, SendTogether};
 use protocol::together::{self, Part};
 
+use crate::durability::{hold, release};
 use crate::support::*;
 
 /// What became of a part, as the answer to a single send would say it.
@@ -239,13 +240,13 @@ async fn with_sync_flush_the_answer_comes_when_all_parts_are_on_the_device() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_sync_flush_a_device_that_is_late_is_told_for_each_part() {
     let device = Device::default();
-    let setup = Setup { is_sync: true, device: device.clone(), sync_flush_timeout: "50", ..Setup::default() };
+    let setup = Setup { is_sync: true, device: device.clone(), sync_flush_timeout: "60000", ..Setup::default() };
     let running = started(setup).await;
     // The topic is there, so that nothing but the log is waited for.
     running.put("Orders", 0, "", "before").await;
-    device.hold_flush(true);
+    hold(&running, &device).await;
     let answers = together(&running, &[one("Orders", 0, "", "a"), batch("Orders", 1, "", &["b", "c"])]).await;
-    device.hold_flush(false);
+    release(&running, &device).await;
     assert_eq!(answers.iter().map(|answer| answer.code).collect::<Vec<_>>(), [10, 10]);
     assert_eq!((answers[0].queue_offset, answers[1].ids.split(',').count()), (1, 2));
     assert!(answers[1].remark.as_deref().is_some_and(|remark| remark.contains("syncFlushTimeout")));

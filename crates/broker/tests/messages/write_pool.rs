@@ -9,6 +9,8 @@ use store::PoolOptions;
 use tokio::task::JoinHandle;
 
 use crate::batch_queues::create;
+use crate::copies::set;
+use crate::durability::{hold, release};
 use crate::support::*;
 
 /// The device was not there in time.
@@ -83,20 +85,21 @@ async fn a_send_is_acknowledged_and_seen_when_it_is_written_and_holds_up_nobody_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_for_the_device_does_so_with_a_pool_too_and_others_do_not() {
-    let (running, device) = started(Setup { sync_flush_timeout: "300", ..Setup::default() }).await;
+    let (running, device) = started(Setup { sync_flush_timeout: "60000", ..Setup::default() }).await;
     assert_eq!(create(&running, "Payments", "+flush.disk.type=SYNC_FLUSH").await.0, 0);
     running.put("Payments", 0, "", "flushed").await;
     assert_eq!(running.store().flushed().get(), running.store().end().0);
-    device.hold_flush(true);
+    hold(&running, &device).await;
     let late = running.send(&to("Payments", 0, ""), "late").await;
     assert_eq!(late.code, LATE, "{:?}", late.remark);
     assert!(late.remark.unwrap().contains("stored, but not flushed within 300 ms"));
     running.put("Orders", 0, "", "second").await;
     assert_eq!(bodies(&running.all("Payments", 0).await), ["flushed", "late"]);
-    device.hold_flush(false);
+    release(&running, &device).await;
 
     // Written late is another matter: it is in memory only.
     device.hold_log(true);
+    set(&running, "syncFlushTimeout=300").await;
     for topic in ["Orders", "Payments"] {
         let late = running.send(&to(topic, 0, ""), "gathered").await;
         assert_eq!(late.code, LATE, "{:?}", late.remark);

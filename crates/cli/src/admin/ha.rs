@@ -91,13 +91,17 @@ fn print(session: &Session, address: &str, info: &HaRuntimeInfo) -> Result<()> {
         }
         session.out.table("slaves", &table)?;
     } else if let Some(slave) = &info.ha_client_runtime_info {
-        let facts = Facts::new()
+        let mut facts = Facts::new()
             .with("MasterAddr", slave.master_addr.as_deref())
             .with("CommitLogMaxOffset", slave.max_offset)
             .with("TransferSpeed(KB/s)", slave.transferred_byte_in_second as f64 / 1024.0)
             .with("LastReadTime", Cell::time(slave.last_read_timestamp))
             .with("LastWriteTime", Cell::time(slave.last_write_timestamp))
             .with("MasterFlushOffset", slave.master_flush_offset);
+        // Only slaves of Gantry say it.
+        if let Some(why) = &slave.failure {
+            facts = facts.with("Failure", why);
+        }
         session.out.facts(&facts)?;
     }
     Ok(())

@@ -114,8 +114,8 @@ table! {
     live                     "maxMsgsNumBatch"                          COUNT      = "64"     "max query results";
     not_needed(INDEX)        "messageIndexSafe"                         BOOL       = "false"  "use index check point in recovery";
     used                     "haListenPort"                             HA_PORT    ~ "listenPort + 1" "where a master gives its log to slaves; 0 or less: as if it were not set";
-    used                     "haSendHeartbeatInterval"                  PERIOD     = "5000"   "a slave that has reported nothing for so many ms repeats its last report; a master that has sent a slave nothing sends a heartbeat";
-    used                     "haHousekeepingInterval"                   PERIOD     = "20000"  "a slave connects anew when its master is silent for so many ms, and a master closes the connection of a slave that is";
+    live                     "haSendHeartbeatInterval"                  PERIOD     = "5000"   "a slave that has reported nothing for so many ms repeats its last report; a master that has sent a slave nothing sends a heartbeat";
+    live                     "haHousekeepingInterval"                   PERIOD     = "20000"  "a slave connects anew when its master is silent for so many ms, and a master closes the connection of a slave that is";
     live                     "haTransferBatchSize"                      HA_FRAME   = "32768"  "the longest body of a frame to a slave, bytes; 1024 to 4000000";
     used                     "haMasterAddress"                          TEXT       = ""       "HOST:PORT where a slave gets the log; empty: as the name servers say";
     live                     "haMaxGapNotInSync"                        COUNT      = "268435456" "a slave that is so many bytes behind is not in sync";
@@ -194,7 +194,7 @@ table! {
     accepted(DISK_USE)       "replicasPerDiskPartition"                 INT        = "1"      "brokers on the same disk";
     accepted(DISK_USE)       "logicalDiskSpaceCleanForciblyThreshold"   TEXT       = "0.8"    "ratio if disk shared";
     off(REPLICAS)            "maxSlaveResendLength"                     LONG       = "268435456" "max resend bytes";
-    used                     "syncFromLastFile"                         BOOL       = "false"  "a slave with an empty log copies the last file only, and a master gives one no more";
+    live                     "syncFromLastFile"                         BOOL       = "false"  "a slave with an empty log copies the last file only, and a master gives one no more";
     off(CONTROLLER)          "asyncLearner"                             BOOL       = "false"  "replica never in ISR";
     accepted(STATS)          "maxConsumeQueueScan"                      INT        = "20000"  "estimation scan cap";
     accepted(STATS)          "sampleCountThreshold"                     INT        = "5000"   "estimation samples";

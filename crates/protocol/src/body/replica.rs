@@ -64,6 +64,10 @@ pub struct HaClientRuntimeInfo {
     pub max_offset: i64,
     /// Bytes a second.
     pub transferred_byte_in_second: i64,
+    /// Why the log does not come from its master, of a slave of Gantry that is not connected. Apache's brokers do not tell it, and its tools pass
+    /// over it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 /// The answer to 1007: the epochs of a broker's log.

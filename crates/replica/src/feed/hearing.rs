@@ -10,6 +10,8 @@ use crate::wire::own::{self, Greeting, Hello, Identity, Leaves, Member, Note};
 use crate::wire::plain;
 use crate::wire::secret::{Nonce, Role};
 
+const PROVES_NOTHING: &str = "it proves nothing: set replicaSecret there as here";
+
 /// Something that a slave has said.
 pub(super) enum Heard {
     /// It has greeted, and this is the answer.
@@ -112,7 +114,7 @@ impl Own {
                     self.stage = Stage::Known;
                 }
                 (Note::Has { .. }, Stage::Proves { .. }) => {
-                    return Err(Closed::Unproven("it proves nothing: set replicaSecret there as here"));
+                    return Err(Closed::Unproven(PROVES_NOTHING));
                 }
                 (Note::Has { written, flushed }, _) => {
                     return Ok(Some(Heard::Has { written, flushed: Some(flushed) }));
@@ -176,6 +178,7 @@ fn left(why: Leaves) -> Closed {
         Leaves::OtherSecret => {
             Closed::Unproven("it finds the proof of this master wrong: replicaSecret is another one there")
         }
+        Leaves::NoSecret => Closed::Unproven(PROVES_NOTHING),
         Leaves::NoProof => Closed::Unproven("it has a replicaSecret, and this master has none: set it here as there"),
         Leaves::Other => Closed::Ended,
     }

@@ -1,7 +1,8 @@
 //! The port at which slaves connect (`haListenPort`): who may come, how many, and what becomes of them.
 //!
 //! A connection is new until its first report. New ones make way for each other by the rule of `net::ConnectionSlots`, so scanners and hosts that
-//! are half gone cost nothing, and take no place from a slave that has reported.
+//! are half gone cost nothing, and take no place from a slave that has reported. Where addresses that are no member's may connect as well, as they may
+//! prove a secret, those of them that are new have half of the places: however many come, a member's connection lives until it has reported.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use env::Clock;
-use net::{ConnectionSlot, ConnectionSlots, Newcomer, Port};
+use net::{ConnectionSlot, ConnectionSlots, Newcomer, NoPlace, Port};
 use parking_lot::Mutex;
 use protocol::LogOffset;
 use store::Store;
@@ -41,6 +42,8 @@ const LAST_FRAMES: Duration = Duration::from_millis(1500);
 #[derive(Clone)]
 pub struct Allowed {
     may: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
+    /// Of those that may.
+    is_member: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
     changes: watch::Receiver<()>,
 }
 
@@ -52,7 +55,13 @@ impl Allowed {
 
     /// The same, asked again of those that are connected with each change.
     pub fn changing(may: impl Fn(IpAddr) -> bool + Send + Sync + 'static, changes: watch::Receiver<()>) -> Allowed {
-        Allowed { may: Arc::new(may), changes }
+        Allowed { may: Arc::new(may), is_member: Arc::new(|_| true), changes }
+    }
+
+    /// Some of those that may connect are members, which does not take waiting to say; the others have half of the places until they have reported.
+    #[must_use]
+    pub fn with_members(self, is_member: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Allowed {
+        Allowed { is_member: Arc::new(is_member), ..self }
     }
 
     /// Ready when the address may no longer have the log, which it could at the first change that `changes` has not seen.
@@ -113,6 +122,8 @@ struct Shared {
     slaves: Arc<Slaves>,
     /// Those of this port.
     places: Arc<ConnectionSlots>,
+    /// Of these, for new connections of others than members.
+    for_strangers: Arc<ConnectionSlots>,
     /// Relaxed: numbers have to differ.
     next_number: AtomicU64,
     /// By broker id the connection that counts, and how it is told that another one does. Guards itself only.
@@ -142,9 +153,10 @@ impl FeedPort {
         let local = port.local_addr();
         let socket = port.listen(BACKLOG)?;
         let places = Arc::new(ConnectionSlots::new(options.connections_max));
+        let for_strangers = Arc::new(ConnectionSlots::new((options.connections_max / 2).max(1)));
         let next_number = AtomicU64::new(0);
         let brokers = Mutex::default();
-        let shared = Arc::new(Shared { store, clock, options, slaves, places, next_number, brokers });
+        let shared = Arc::new(Shared { store, clock, options, slaves, places, for_strangers, next_number, brokers });
         Ok(FeedPort { socket, local, shared })
     }
 
@@ -191,6 +203,22 @@ fn note_end(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
+/// The places that a connection has.
+struct Places {
+    /// At the port, and in the process.
+    kept: [ConnectionSlot; 2],
+    /// Until the first report. Guards itself only.
+    as_stranger: Mutex<Option<ConnectionSlot>>,
+}
+
+impl Places {
+    /// From now on nobody takes them.
+    fn has_spoken(&self) {
+        self.kept.iter().for_each(ConnectionSlot::has_spoken);
+        drop(self.as_stranger.lock().take());
+    }
+}
+
 /// A connection that has come.
 struct Came {
     tcp: TcpStream,
@@ -218,8 +246,7 @@ impl Shared {
             return;
         }
         let newcomer = Newcomer::new(address);
-        let places = self.places.take(&newcomer).and_then(|place| Ok([place, self.options.places.take(&newcomer)?]));
-        match places {
+        match self.places_for(&newcomer, address) {
             Ok(places) => {
                 let (shared, stop) = (Arc::clone(self), stop.clone());
                 let came = Came { tcp, peer, newcomer, given: self.slaves.given() };
@@ -232,6 +259,13 @@ impl Shared {
         }
     }
 
+    fn places_for(&self, newcomer: &Arc<Newcomer>, address: IpAddr) -> Result<Places, NoPlace> {
+        let is_stranger = !(self.options.allowed.is_member)(address);
+        let as_stranger = is_stranger.then(|| self.for_strangers.take(newcomer)).transpose()?;
+        let kept = [self.places.take(newcomer)?, self.options.places.take(newcomer)?];
+        Ok(Places { kept, as_stranger: Mutex::new(as_stranger) })
+    }
+
     fn turned_away(&self, peer: SocketAddr, why: &Closed) {
         self.slaves.note_closed(why);
         self.tell_end(peer, false, why);
@@ -240,7 +274,7 @@ impl Shared {
     async fn serve(
         self: &Arc<Self>,
         came: Came,
-        places: &[ConnectionSlot; 2],
+        places: &Places,
         stop: watch::Receiver<bool>,
         revoked: impl Future<Output = ()> + Send,
     ) {
@@ -329,12 +363,12 @@ impl Shared {
         let _ = timeout(self.options.last_frames, acknowledged.wait_for(has_all)).await;
     }
 
-    fn told(&self, peer: SocketAddr, number: u64, places: &[ConnectionSlot; 2], replaced: &Arc<Notify>, told: Told) {
+    fn told(&self, peer: SocketAddr, number: u64, places: &Places, replaced: &Arc<Notify>, told: Told) {
         let now = self.clock.elapsed();
         let end = LogOffset(self.store.written().get());
         match told {
             Told::Begun { at, broker_id, has } => {
-                places.iter().for_each(ConnectionSlot::has_spoken);
+                places.has_spoken();
                 self.slaves.begun(number, Peer { address: peer, broker_id }, now, at, has, end);
                 if let Some(broker_id) = broker_id {
                     self.begin_broker(broker_id, number, replaced);

@@ -352,3 +352,36 @@ proptest! {
         }
     }
 }
+
+/// A part of what may come to a port.
+fn said() -> impl Strategy<Value = Vec<u8>> {
+    let any_bytes = prop::collection::vec(any::<u8>(), 0..60);
+    (0..6_u8, 0..1200_u64, 0..1200_u64, any_bytes).prop_map(|(kind, one, other, any_bytes)| match kind {
+        0 => any_bytes,
+        1 => hello(1),
+        2 => one.to_be_bytes().to_vec(),
+        3 => own::Note::Proof([other as u8; 32]).encode(),
+        _ => own::Note::Has { written: LogOffset(one), flushed: LogOffset(other) }.encode(),
+    })
+}
+
+proptest! {
+    /// The same with words that have their place, on either stream, and with a secret.
+    #[test]
+    fn whatever_words_come_acknowledge_nothing_that_a_slave_cannot_have(
+        (has_secret, greets) in (any::<bool>(), any::<bool>()),
+        parts in prop::collection::vec(said(), 0..20),
+        size in 1_usize..200,
+    ) {
+        let secret = has_secret.then(|| crate::wire::secret::Secret::new("nobody knows this one"));
+        let mut feed = feed().greeting(Arc::new(Member { secret, ..Member::clone(&member(0)) }), [2; 32]);
+        let log = LogRange { given: 700, ..log(0, 1000) };
+        let stream = [if greets { hello(1) } else { Vec::new() }, parts.concat()].concat();
+        for part in stream.chunks(size) {
+            let Ok(effects) = feed.step(seconds(0), log, Event::Heard(part)) else { break };
+            prop_assert!(!has_secret || effects.begun.is_none(), "nobody has proved it: {effects:?}");
+            prop_assert!(effects.acknowledged.is_none_or(|at| at.0 <= 700), "{effects:?}");
+            prop_assert!(effects.flushed.is_none_or(|at| at.0 <= 700), "{effects:?}");
+        }
+    }
+}

@@ -8,14 +8,14 @@ use bytes::Bytes;
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
 use protocol::record;
-use store::{AppendError, CopyError, LogCopy, NotWritable, Store, StoreError};
+use store::{AppendError, COPIED_RECORD_BYTES_MAX, CopyError, LogCopy, NotWritable, Store, StoreError};
 
 use super::greeting::NotGreeted;
 use super::{Block, Broken, FollowEnd};
 use crate::asking::{Apart, AskError, Extent};
 
-/// A longer record is not compared with the master's: its answer has to fit into a frame.
-const COMPARED_BYTES_MAX: usize = 8 << 20;
+/// The longest record that is compared with the master's: no slave has a longer one.
+const COMPARED_BYTES_MAX: usize = COPIED_RECORD_BYTES_MAX as usize;
 /// For so long the master has to be without our last record until the logs count as different.
 const MISSING_FOR: Duration = Duration::from_secs(3);
 

@@ -68,8 +68,8 @@ pub struct Follower {
     pub clock: Clock,
     /// Spreads attempts to connect.
     pub random: Random,
-    /// How it follows.
-    pub options: FollowOptions,
+    /// How it follows, also while it does.
+    pub options: watch::Receiver<FollowOptions>,
     /// Knows the topics with batches.
     pub batch_topics: BatchTopics,
     /// Asks the master about its log, before it is followed.
@@ -87,6 +87,7 @@ enum Happened {
     Has,
     Flushed,
     Due,
+    Tuned,
     /// The master was asked again how its log lies.
     Asked(Result<Extent, AskError>),
 }
@@ -146,7 +147,7 @@ impl Follower {
 
     /// Whether the failure is an end for the owner.
     fn end_of(&self, failure: Failure) -> Result<FollowEnd, Failure> {
-        let end = failure.into_end(self.store.options().segment_bytes, self.options.from_last_file)?;
+        let end = failure.into_end(self.store.options().segment_bytes, self.options().from_last_file)?;
         if let FollowEnd::BeginAt(at) = end {
             info!(%at, "the log here is empty and is to begin with a file of the master's");
         }
@@ -162,6 +163,11 @@ impl Follower {
         }
     }
 
+    /// How it follows now.
+    fn options(&self) -> FollowOptions {
+        *self.options.borrow()
+    }
+
     /// What a report counts: on the device with SYNC_FLUSH, else in the kernel's hands.
     fn mark(&self) -> &disk::Watermark {
         if self.store.is_sync_flush() { self.store.flushed() } else { self.store.written() }
@@ -173,13 +179,13 @@ impl Follower {
         // First of all: it ends with the master, so all that is asked now is of the log that comes then.
         let mut socket = connect(master).await?;
         let member = self.greets_as().await?;
-        if let Some(member) = member.as_ref().filter(|member| member.secret.is_some()) {
-            // What is asked from here on may put a record into the log, take over epochs and cut the log: the master proves first who it is. On
-            // a connection of its own, since the first report has to come soon behind a hello.
+        if let Some(member) = &member {
+            // What is asked from here on may put a record into the log, take over epochs and cut the log: first the two say who they are, and prove it
+            // if they have a secret. On a connection of its own, since the first report has to come soon behind a hello.
             let mut trial = connect(master).await?;
             self.greet(&mut trial, member).await?;
         }
-        if OwnLog::of(&self.store).wants_first(self.options.from_last_file) {
+        if OwnLog::of(&self.store).wants_first(self.options().from_last_file) {
             self.take_first(folding).await?;
         }
         // The first report acknowledges all of the log, and cannot name another place for the next byte.
@@ -192,8 +198,10 @@ impl Follower {
         let has = self.store.end();
         let segment_bytes = self.store.options().segment_bytes;
         // Unless it was not asked.
-        let has_answered = has.0 > 0 || !self.options.from_last_file;
-        let mut follow = Follow::new(self.options, segment_bytes, self.clock.elapsed(), has, has_answered);
+        let has_answered = has.0 > 0 || !self.options().from_last_file;
+        let mut options = self.options.clone();
+        let mut follow =
+            Follow::new(*options.borrow_and_update(), segment_bytes, self.clock.elapsed(), has, has_answered);
         let mut early = Vec::new();
         if let Some(member) = &member {
             follow = follow.on_own();
@@ -228,6 +236,7 @@ impl Follower {
                 () = mark.reached(follow.reported().0.saturating_add(1)) => Happened::Has,
                 () = flushed_beyond(&self.store, follow.waits_for_device()) => Happened::Flushed,
                 extent = asking.as_mut() => Happened::Asked(extent),
+                () = tuned(&mut options) => Happened::Tuned,
                 () = sleep(left) => Happened::Due,
             };
             let now = self.clock.elapsed();
@@ -245,6 +254,11 @@ impl Follower {
                 }
                 Happened::Flushed => follow.step(now, Event::Flushed(LogOffset(self.store.flushed().get())))?,
                 Happened::Due => follow.step(now, Event::Due)?,
+                Happened::Tuned => {
+                    follow.tune(*options.borrow_and_update());
+                    asking.set(self.ask_later());
+                    follow.step(now, Event::Due)?
+                }
                 Happened::Asked(extent) => {
                     follow.answered(asked_at, extent.ok())?;
                     asked_at = follow.next();
@@ -286,7 +300,7 @@ impl Follower {
             return Ok(());
         }
         let extent = self.asking.extent().await?;
-        own.continued_by(extent, self.options.from_last_file)?;
+        own.continued_by(extent, self.options().from_last_file)?;
         let store = Arc::clone(&self.store);
         let reading = tokio::task::spawn_blocking(move || record_to_compare(&store, extent));
         let Some((at, record)) = reading.await.map_err(|_| Failure::Bug)?? else {
@@ -299,7 +313,7 @@ impl Follower {
     /// Asks the master after a while how its log lies: whether it still has what comes next. One of Apache says nothing of it when files go
     /// before they were copied: only heartbeats come then.
     async fn ask_later(&self) -> Result<Extent, AskError> {
-        sleep(self.options.heartbeat.saturating_mul(2).max(ASK_EVERY_MIN)).await;
+        sleep(self.options().heartbeat.saturating_mul(2).max(ASK_EVERY_MIN)).await;
         self.asking.extent().await
     }
 
@@ -310,7 +324,7 @@ impl Follower {
             Ok(true) => Ok(Some(Arc::clone(member))),
             Ok(false) if member.secret.is_some() => Err(NotGreeted::Plain.into()),
             // Its main port is not known.
-            Err(AskError::NoMaster) if member.secret.is_none() => Ok(None),
+            Err(AskError::NoMaster { .. }) if member.secret.is_none() => Ok(None),
             Ok(false) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -345,7 +359,7 @@ impl Follower {
     async fn report(&self, socket: &mut TcpStream, follow: &mut Follow) -> Result<(), Failure> {
         let report = follow.report(LogOffset(self.store.flushed().get()));
         // A few bytes for which there is no room: the master has not read for long.
-        let written = timeout(self.options.silence, socket.write_all(&report)).await;
+        let written = timeout(self.options().silence, socket.write_all(&report)).await;
         written.map_err(|_| io::Error::from(io::ErrorKind::TimedOut)).flatten().map_err(Failure::Socket)?;
         self.status.reported(self.clock.now());
         Ok(())
@@ -382,6 +396,13 @@ async fn connect(master: &str) -> Result<TcpStream, Failure> {
     let socket = connecting.map_err(|_| late()).flatten().map_err(Failure::Connect)?;
     socket.set_nodelay(true).map_err(Failure::Connect)?;
     Ok(socket)
+}
+
+/// Waits for other options, for ever if there will be none.
+async fn tuned(options: &mut watch::Receiver<FollowOptions>) {
+    if options.changed().await.is_err() {
+        pending().await
+    }
 }
 
 /// Waits until `masters` shows another one.

@@ -1,6 +1,6 @@
 //! How a slave of Gantry greets its master, without socket and clock: it says who it is, checks what the master proves, and proves the same.
 
-use crate::wire::own::{self, Answer, Answered, Answers, Greeting, Hello, Leaves, Member, Note};
+use crate::wire::own::{self, Answer, Answered, Answers, Greeting, Hello, Identity, Leaves, Member, Note};
 use crate::wire::secret::{Role, Secret};
 
 /// Why a master is not followed.
@@ -20,6 +20,30 @@ pub enum NotGreeted {
         /// Here.
         ours: u16,
     },
+    /// The master is another set's.
+    #[error(
+        "the master is of the set {:?} of the cluster {:?}, and this slave of the set {:?} of the cluster {:?}: set brokerName and brokerClusterName \
+         as there, or have it follow another master", .theirs.set, .theirs.cluster, .ours.set, .ours.cluster
+    )]
+    OtherSet {
+        /// As it says.
+        theirs: Box<Identity>,
+        /// This slave.
+        ours: Box<Identity>,
+    },
+    /// Files of the two logs have different sizes.
+    #[error(
+        "files of the master's log have {theirs} bytes, and those of the log here {ours}: set mappedFileSizeCommitLog as there and copy the log anew"
+    )]
+    FileSize {
+        /// As it says.
+        theirs: u64,
+        /// Here.
+        ours: u64,
+    },
+    /// The master has a secret, and this slave none.
+    #[error("the master has a replicaSecret, and this slave has none: set replicaSecret here as there")]
+    NoSecret,
     /// The master has another secret.
     #[error("the master's proof is wrong: replicaSecret is another one there, or it is not this set's master")]
     OtherSecret,
@@ -40,7 +64,11 @@ impl NotGreeted {
         match self {
             NotGreeted::OtherSecret => Some(Note::Leaves(Leaves::OtherSecret)),
             NotGreeted::NoProof => Some(Note::Leaves(Leaves::NoProof)),
-            NotGreeted::Misread(_) | NotGreeted::Version { .. } => Some(Note::Leaves(Leaves::Other)),
+            NotGreeted::NoSecret => Some(Note::Leaves(Leaves::NoSecret)),
+            NotGreeted::Misread(_)
+            | NotGreeted::Version { .. }
+            | NotGreeted::OtherSet { .. }
+            | NotGreeted::FileSize { .. } => Some(Note::Leaves(Leaves::Other)),
             NotGreeted::Refused(_) | NotGreeted::Plain => None,
         }
     }
@@ -79,9 +107,20 @@ impl Greeter {
         if theirs == 0 || theirs > ours {
             return Err(NotGreeted::Version { theirs, ours });
         }
-        // A master that asks for a proof says so when none comes.
-        let Some(secret) = &self.secret else { return Ok(Vec::new()) };
-        let proof = answer.proof.as_ref().ok_or(NotGreeted::NoProof)?;
+        // The master has looked at the same. It may be one that does not.
+        let (theirs, ours) = (&answer.greeting, &self.hello.greeting);
+        if (&theirs.who.cluster, &theirs.who.set) != (&ours.who.cluster, &ours.who.set) {
+            return Err(NotGreeted::OtherSet { theirs: theirs.who.clone().into(), ours: ours.who.clone().into() });
+        }
+        if theirs.segment_bytes != ours.segment_bytes {
+            return Err(NotGreeted::FileSize { theirs: theirs.segment_bytes, ours: ours.segment_bytes });
+        }
+        let (secret, proof) = match (&self.secret, &answer.proof) {
+            (None, None) => return Ok(Vec::new()),
+            (None, Some(_)) => return Err(NotGreeted::NoSecret),
+            (Some(_), None) => return Err(NotGreeted::NoProof),
+            (Some(secret), Some(proof)) => (secret, proof),
+        };
         if !secret.is_proved(Role::Master, &self.hello.bytes, &answer.bytes, proof) {
             return Err(NotGreeted::OtherSecret);
         }

@@ -124,6 +124,7 @@ impl FollowStatus {
             master_flush_offset: 0,
             max_offset: i64::try_from(end.0).unwrap_or(i64::MAX),
             transferred_byte_in_second: i64::try_from(now.rate.per_second(clock.elapsed())).unwrap_or(i64::MAX),
+            failure: now.failure.filter(|_| !self.is_connected()),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Steps of a slave.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::wire::plain::header;
 
@@ -177,4 +179,39 @@ fn on_the_stream_of_gantry_a_report_also_says_what_is_on_the_device() {
     let mut follow = self::follow(245).on_own();
     assert_eq!(hears(&mut follow, &own(244, &[], false)).unwrap_err(), Broken::Elsewhere { at: 244, expected: 245 });
     assert!(matches!(hears(&mut self::follow(245).on_own(), &[77; 14]), Err(Broken::MisreadOwn(_))));
+}
+
+/// A part of what a master may send: bytes of any kind, or a frame near the place that is wanted.
+fn sent(is_own: bool) -> impl Strategy<Value = Vec<u8>> {
+    let body = prop::collection::vec(any::<u8>(), 0..40);
+    let any_bytes = prop::collection::vec(any::<u8>(), 0..60);
+    (0..4_u8, 240..300_u64, body, any_bytes).prop_map(move |(kind, at, body, any_bytes)| match kind {
+        0 => any_bytes,
+        _ if is_own => [&own::header(LogOffset(at), body.len() as u32, kind == 1)[..], &body].concat(),
+        _ => frame(at, &body),
+    })
+}
+
+proptest! {
+    /// Duplicates and gaps as well: what gathers is in order, or the connection ends.
+    #[test]
+    fn whatever_a_master_sends_gathers_in_order_or_ends_the_connection(
+        (is_own, stream) in any::<bool>().prop_flat_map(|is_own| (Just(is_own), prop::collection::vec(sent(is_own), 0..30))),
+        size in 1_usize..90,
+    ) {
+        let mut follow = if is_own { follow(245).on_own() } else { follow(245) };
+        let mut end = 245;
+        for part in stream.concat().chunks(size) {
+            let is_over = hears(&mut follow, part).is_err();
+            if let Some(block) = follow.take_block(seconds(1), Vec::new()) {
+                prop_assert_eq!(block.at, end);
+                end += block.bytes.len() as u64;
+            }
+            prop_assert_eq!(follow.next().0, end);
+            prop_assert_eq!(follow.reported().0, 245, "nothing of it is in the log");
+            if is_over {
+                break;
+            }
+        }
+    }
 }

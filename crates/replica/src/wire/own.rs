@@ -327,12 +327,15 @@ pub enum Leaves {
     OtherSecret,
     /// It has a secret, and the master has proved nothing.
     NoProof,
+    /// The master has proved something, and it has no secret.
+    NoSecret,
     /// Something else.
     Other,
 }
 
 impl Leaves {
-    const ALL: [(u8, Leaves); 3] = [(1, Leaves::OtherSecret), (2, Leaves::NoProof), (0, Leaves::Other)];
+    const ALL: [(u8, Leaves); 4] =
+        [(1, Leaves::OtherSecret), (2, Leaves::NoProof), (3, Leaves::NoSecret), (0, Leaves::Other)];
 }
 
 /// What a slave says behind its hello.

@@ -216,8 +216,18 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_frames_or_refused(stream in prop::collection::vec(any::<u8>(), 0..400), size in 1_usize..50) {
+        fn any_bytes_are_frames_and_reports_or_refused(
+            stream in prop::collection::vec(any::<u8>(), 0..400),
+            size in 1_usize..50,
+        ) {
             drop(frames(&stream, &[size]));
+            let mut reports = Reports::default();
+            for mut part in stream.chunks(size) {
+                // Each turn takes bytes, or is the last.
+                while let Ok(Some(report)) = reports.next(&mut part) {
+                    prop_assert!(i64::try_from(report.0).is_ok());
+                }
+            }
         }
     }
 }

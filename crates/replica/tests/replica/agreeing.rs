@@ -9,7 +9,7 @@ use std::time::Duration;
 use protocol::LogOffset;
 use replica::asking::Extent;
 use replica::follow::{FollowEnd, FollowOptions};
-use store::TopicsUnknown;
+use store::{StoreOptions, TopicsUnknown};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
@@ -41,11 +41,6 @@ async fn heartbeats() -> SocketAddr {
     address
 }
 
-async fn until_failure(slave: &Slave, says: &str) {
-    let has_said = || slave.status.failure().is_some_and(|failure| failure.contains(says));
-    eventually(says, has_said).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_with_less_than_its_slave_is_not_followed_also_when_it_has_more_later() {
     let (of_master, of_slave) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -56,11 +51,29 @@ async fn a_master_with_less_than_its_slave_is_not_followed_also_when_it_has_more
     let end = copy.end();
     let master = Master::of(&main);
     let slave = Slave::of(&copy, master.address, ask(&main));
-    until_failure(&slave, &format!("the master's log ends at log offset {}", main.end())).await;
+    until_it_fails(&slave, &format!("the master's log ends at log offset {}", main.end())).await;
     fill(&main, 1520..1600);
-    until_failure(&slave, "is another one in the master's log").await;
+    until_it_fails(&slave, "is another one in the master's log").await;
     assert_eq!((copy.end(), slave.status.connections()), (end, 0));
     assert!(!slave.status.agrees() && !slave.status.is_connected());
+    slave.stop().await;
+    master.stop().await;
+}
+
+/// Longer than what fits into a frame of 16 MiB.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_last_record_is_compared_however_long_it_is() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [main, copy] = [0, 1].map(|number: usize| {
+        let store = open_as(&StoreOptions { segment_bytes: 32 << 20, ..options(dirs[number].path()) });
+        fill(&store, 0..10);
+        put(&store, 10, vec![number as u8; 17 << 20]);
+        store
+    });
+    let master = Master::of(&main);
+    let slave = Slave::of(&copy, master.address, ask(&main));
+    until_it_fails(&slave, "is another one in the master's log").await;
+    assert_eq!(slave.status.connections(), 0);
     slave.stop().await;
     master.stop().await;
 }
@@ -73,7 +86,7 @@ async fn a_log_whose_records_begin_elsewhere_is_not_followed() {
     fill(&copy, 0..10);
     let master = Master::of(&main);
     let slave = Slave::of(&copy, master.address, ask(&main));
-    until_failure(&slave, "the logs differ").await;
+    until_it_fails(&slave, "the logs differ").await;
     assert_eq!(slave.status.connections(), 0);
     slave.stop().await;
     master.stop().await;
@@ -85,12 +98,12 @@ async fn a_master_of_apache_that_begins_anew_is_not_followed_though_it_takes_any
     let copy = open(dir.path());
     fill(&copy, 0..20);
     let slave = Slave::of(&copy, heartbeats().await, ask_told(&extent(0, 0), &copy));
-    until_failure(&slave, "the master's log ends at log offset 0").await;
+    until_it_fails(&slave, "the master's log ends at log offset 0").await;
     assert!(!slave.status.agrees() && !slave.status.is_connected());
     slave.stop().await;
     // One that does not say it is not believed either.
     let slave = Slave::of(&copy, heartbeats().await, nobody_to_ask());
-    until_failure(&slave, "cannot learn how the master's log lies").await;
+    until_it_fails(&slave, "cannot learn how the master's log lies").await;
     assert_eq!(slave.status.connections(), 0);
     slave.stop().await;
 }
@@ -103,7 +116,7 @@ async fn files_that_the_master_has_removed_are_missed_before_and_while_it_is_fol
     let (end, removed) = (copy.end().0, "the master has removed the files between");
     let behind = ask_told(&extent(3 * SEGMENT, 4 * SEGMENT), &copy);
     let slave = Slave::of(&copy, heartbeats().await, behind);
-    until_failure(&slave, removed).await;
+    until_it_fails(&slave, removed).await;
     assert_eq!(slave.status.connections(), 0);
     slave.stop().await;
 
@@ -113,7 +126,7 @@ async fn files_that_the_master_has_removed_are_missed_before_and_while_it_is_fol
     eventually("the first heartbeat", || slave.status.is_connected()).await;
     assert!(slave.status.agrees());
     *told.lock().unwrap() = Extent { min: LogOffset(3 * SEGMENT), max: LogOffset(4 * SEGMENT), has_journal: false };
-    until_failure(&slave, removed).await;
+    until_it_fails(&slave, removed).await;
     assert_eq!(copy.end().0, end);
     slave.stop().await;
 }
@@ -166,7 +179,7 @@ async fn a_record_of_a_topic_that_is_not_known_is_not_taken_and_comes_again() {
         _ => Ok(HashSet::new()),
     };
     let slave = Slave::knowing(&copy, master.address, ask(&main), FollowOptions::default(), Arc::new(topics));
-    until_failure(&slave, "the master does not answer").await;
+    until_it_fails(&slave, "the master does not answer").await;
     came_to(&copy, main.end()).await;
     assert_copied(&main, &copy);
     assert_eq!(asked.load(Ordering::Relaxed), 3);

@@ -1,18 +1,16 @@
 //! The stream between brokers of Gantry: who is let in, what is proved, and what counts as a copy.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::LogOffset;
-use replica::feed::{Allowed, PortOptions};
+use replica::feed::{Allowed, FeedOptions, PortOptions};
 use replica::follow::FollowOptions;
-use replica::wire::own::{Answered, Greeting, Hello, Identity, Member, Note, answer, end, header};
-use replica::wire::secret::Role;
+use replica::wire::own::{Answered, Greeting, Hello, Identity, Member, Note};
 use store::{Store, StoreOptions};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::io::AsyncWriteExt;
 
 use crate::support::*;
 
@@ -21,10 +19,6 @@ const OTHER: &str = "known to another one";
 
 fn proving(secret: Option<&str>) -> PortOptions {
     PortOptions { member: Some(member(0, secret)), ..PortOptions::new(Allowed::new(|_| true)) }
-}
-
-async fn until_it_fails(slave: &Slave, says: &str) {
-    eventually(says, || slave.status.failure().is_some_and(|why| why.contains(says))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -124,6 +118,20 @@ async fn a_slave_that_is_not_of_this_set_is_told_why_it_is_not_let_in() {
     master.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slave_of_another_set_takes_nothing_of_the_log() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let (main, copy) = (open(dirs[0].path()), open(dirs[1].path()));
+    fill(&main, 0..20);
+    let master = Master::of(&main);
+    let who = Identity { set: "broker-b".into(), ..member(1, None).who.clone() };
+    let slave = Slave::own(&copy, master.address, ask(&main), Arc::new(Member { who, secret: None }));
+    until_it_fails(&slave, "the slave is of the set \"broker-b\"").await;
+    assert_eq!((copy.end().0, master.slaves.sent()), (0, 0), "not even the first record, which is asked for elsewhere");
+    slave.stop().await;
+    master.stop().await;
+}
+
 /// Whether the log comes over, between a master and a slave that have these secrets.
 async fn comes_over(of_master: Option<&str>, of_slave: Option<&str>) -> Result<(), (String, u64)> {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -139,8 +147,8 @@ async fn comes_over(of_master: Option<&str>, of_slave: Option<&str>) -> Result<(
         None => Ok(()),
         Some(why) => Err((why, master.closed("unproven"))),
     };
-    // A slave with a secret takes nothing of a master that does not prove it. Another one asks for the first record at the main port.
-    assert!(result.is_ok() || master.slaves.sent() == 0 && (of_slave.is_none() || copy.end().0 == 0));
+    // Neither the stream nor the first record, which is asked for at the main port.
+    assert!(result.is_ok() || master.slaves.sent() == 0 && copy.end().0 == 0);
     slave.stop().await;
     master.stop().await;
     result
@@ -151,7 +159,11 @@ async fn both_sides_have_to_have_the_secret_and_each_says_what_is_wrong() {
     assert_eq!(comes_over(Some(SECRET), Some(SECRET)).await, Ok(()));
     for (of_master, of_slave, says) in [
         (Some(SECRET), Some(OTHER), "the master's proof is wrong"),
-        (Some(SECRET), None, "set replicaSecret there as here"),
+        (
+            Some(SECRET),
+            None,
+            "the master has a replicaSecret, and this slave has none: set replicaSecret here as there",
+        ),
         (None, Some(SECRET), "the master proves nothing"),
     ] {
         let (why, counted) = comes_over(of_master, of_slave).await.unwrap_err();
@@ -187,6 +199,47 @@ async fn a_plain_slave_gets_nothing_of_a_master_that_has_a_secret() {
     master.stop().await;
 }
 
+/// With a secret any address may connect.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_that_prove_nothing_take_no_place_of_a_slave_whose_address_is_listed() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let (main, copy) = (open(dirs[0].path()), open(dirs[1].path()));
+    fill(&main, 0..20);
+    let allowed = Allowed::new(|_| true).with_members(|address| address == IpAddr::from([127, 0, 0, 1]));
+    // However long it takes, nobody is closed for silence.
+    let feed = FeedOptions { silence: 10 * PATIENCE, ..FeedOptions::default() }.fixed();
+    let master = Master::with(&main, PortOptions { allowed, feed, ..proving(Some(SECRET)) });
+    let ended = || master.slaves.closed().map(|(_, count)| count).sum::<u64>();
+    // It is slow: more strangers than there are places come between its first byte and its report.
+    let mut slow = Guest::silent(Wire::Own, master.address).await;
+    let (half, mut strangers) = (&Hello::new(greeting(1)).unwrap().bytes, Vec::new());
+    for number in 0..200 {
+        let mut stranger = Guest::silent_from("127.0.0.2", Wire::Own, master.address).await;
+        // It may be gone by then.
+        let _ = stranger.socket.write_all(&half[..number % half.len()]).await;
+        strangers.push(stranger);
+    }
+    eventually("half of the places are theirs", || ended() >= 168).await;
+    slow.proves(SECRET).await;
+    slow.report(0).await;
+    assert_eq!(slow.frame().await.0, 0, "it has its place");
+
+    let slave = Slave::own(&copy, master.address, ask(&main), member(1, Some(SECRET)));
+    came_to(&copy, main.end()).await;
+    slave.stop().await;
+    // One that proves the secret from elsewhere has a place as well, and then no stranger takes it.
+    let mut elsewhere = Guest::silent_from("127.0.0.2", Wire::Own, master.address).await;
+    elsewhere.proves(SECRET).await;
+    elsewhere.report(0).await;
+    assert_eq!(elsewhere.frame().await.0, 0);
+    for _ in 0..64 {
+        strangers.push(Guest::silent_from("127.0.0.2", Wire::Own, master.address).await);
+    }
+    eventually("they have come", || ended() >= 235).await;
+    assert_eq!(master.slaves.list().len(), 1, "it is there");
+    master.stop().await;
+}
+
 /// A proof is of this connection's nonces.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_proof_that_was_overheard_is_worth_nothing_on_another_connection() {
@@ -194,24 +247,21 @@ async fn a_proof_that_was_overheard_is_worth_nothing_on_another_connection() {
     let main = open(dir.path());
     fill(&main, 0..20);
     let master = Master::with(&main, proving(Some(SECRET)));
-    let Member { secret, .. } = &*member(1, Some(SECRET));
-    let hello = Hello::new(greeting(1)).unwrap();
-    let mut proofs = Vec::new();
+    let mut overheard = None;
     for _ in 0..2 {
         let mut guest = Guest::silent(Wire::Own, master.address).await;
-        let Answered::Goes(answer) = guest.answer(greeting(1)).await else { panic!("it is let in first") };
-        let role = Role::Slave;
-        proofs.push(secret.as_ref().unwrap().prove(role, &hello.bytes, &answer.bytes));
-        let note = Note::Proof(proofs[0]).encode();
-        guest.socket.write_all(&note).await.unwrap();
+        let proof = guest.proof(SECRET).await;
+        let first = overheard.replace(proof);
+        guest.socket.write_all(&Note::Proof(first.unwrap_or(proof)).encode()).await.unwrap();
         guest.report(0).await;
-        if proofs.len() == 1 {
-            assert_eq!(guest.frame().await.0, 0, "it is proved");
-        } else {
-            assert!(guest.words().await.contains("its proof is wrong"));
+        match first {
+            None => assert_eq!(guest.frame().await.0, 0, "it is proved"),
+            Some(first) => {
+                assert_ne!(first, proof);
+                assert!(guest.words().await.contains("its proof is wrong"));
+            }
         }
     }
-    assert_ne!(proofs[0], proofs[1]);
     master.stop().await;
 }
 
@@ -248,49 +298,6 @@ async fn a_master_with_sync_flush_counts_what_is_on_the_devices_of_its_slaves() 
         eventually(reason, || master.closed(reason) == 1).await;
     }
     master.stop().await;
-}
-
-/// A master that answers each hello with this, and then sends what is told.
-async fn answering(bytes: Vec<u8>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut socket, _)) = listener.accept().await {
-            let mut heard = [0; 4096];
-            let _ = socket.read(&mut heard).await;
-            let _ = socket.write_all(&bytes).await;
-            // Until the slave goes.
-            while socket.read(&mut heard).await.is_ok_and(|bytes| bytes > 0) {}
-        }
-    });
-    address
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slave_says_what_was_wrong_with_its_masters_answer() {
-    let dir = tempfile::tempdir().unwrap();
-    let copy = open(dir.path());
-    fill(&copy, 0..20);
-    let at = copy.end();
-    let said = Greeting { min: at, end: at, ..greeting(0) }.encode().unwrap();
-    let later = Greeting { version: 2, ..greeting(0) }.encode().unwrap();
-    let good = answer(&said, None);
-    for (bytes, says) in [
-        (end("not you"), "does not let this slave in: not you"),
-        (answer(&later, None), "version 2"),
-        (b"HTTP/1.1 400 Bad Request\r\n".to_vec(), "not readable"),
-        (header(at, 5, false).to_vec(), "not readable"),
-        ([good.clone(), end("enough")].concat(), "the master ends the connection: enough"),
-        ([good.clone(), header(LogOffset(at.0 + 8), 0, false).to_vec()].concat(), "the logs differ"),
-        ([good.clone(), header(at, 100, false).to_vec(), vec![0; 100]].concat(), "zeros"),
-        ([good.clone(), header(at, SEGMENT as u32, false).to_vec()].concat(), "mappedFileSizeCommitLog"),
-        ([good, header(at, 5 << 20, false).to_vec()].concat(), "limit"),
-    ] {
-        let slave = Slave::on(Wire::Own, &copy, answering(bytes).await, ask(&copy));
-        until_it_fails(&slave, says).await;
-        assert_eq!(copy.end(), at);
-        slave.stop().await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,12 +18,12 @@ use replica::follow::{BatchTopics, FollowEnd, FollowOptions, FollowStatus, Follo
 use replica::lag::Slaves;
 use replica::wire::own::{self, Answered, Answers, Greeting, Hello, Identity, Member, Note};
 use replica::wire::plain;
-use replica::wire::secret::Secret;
+use replica::wire::secret::{Proof, Role, Secret};
 use store::{
     AppendError, FlushMode, LogCopy, RecordBatch, Retention, Store, StoreEnv, StoreError, StoreOptions, TagsCode,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -72,21 +72,25 @@ pub fn open_sync(root: &Path) -> Arc<Store> {
 /// Appends messages of different lengths to two queues.
 pub fn fill(store: &Store, numbers: std::ops::Range<u64>) {
     for number in numbers {
-        let queue_id = (number % 2) as u32;
-        let body = vec![number as u8; 20 + (number * 37 % 1500) as usize];
-        let queue = store.queue(TOPIC, queue_id).unwrap();
-        let mut batch = RecordBatch::new();
-        batch.push(&queue, TagsCode::Code(0), |out| {
-            let host = "127.0.0.1:10911".parse().unwrap();
-            let draft = RecordDraft { queue_id: queue_id as i32, body: &body, ..RecordDraft::plain(TOPIC, host) };
-            draft.encode(out).unwrap();
-        });
-        let begun = Instant::now();
-        while let Err(error) = store.append(&mut batch, TimeMs(1_700_000_000_000 + number as i64)) {
-            let AppendError::NoRoomYet { needed } = error else { panic!("{error}") };
-            store.room().wait_until(needed, Instant::now() + Duration::from_millis(100));
-            assert!(begun.elapsed() < PATIENCE, "no room up to {needed}");
-        }
+        put(store, number, vec![number as u8; 20 + (number * 37 % 1500) as usize]);
+    }
+}
+
+/// Appends one message.
+pub fn put(store: &Store, number: u64, body: Vec<u8>) {
+    let queue_id = (number % 2) as u32;
+    let queue = store.queue(TOPIC, queue_id).unwrap();
+    let mut batch = RecordBatch::new();
+    batch.push(&queue, TagsCode::Code(0), |out| {
+        let host = "127.0.0.1:10911".parse().unwrap();
+        let draft = RecordDraft { queue_id: queue_id as i32, body: &body, ..RecordDraft::plain(TOPIC, host) };
+        draft.encode(out).unwrap();
+    });
+    let begun = Instant::now();
+    while let Err(error) = store.append(&mut batch, TimeMs(1_700_000_000_000 + number as i64)) {
+        let AppendError::NoRoomYet { needed } = error else { panic!("{error}") };
+        store.room().wait_until(needed, Instant::now() + Duration::from_millis(100));
+        assert!(begun.elapsed() < PATIENCE, "no room up to {needed}");
     }
 }
 
@@ -179,7 +183,11 @@ fn record_of(store: &Store, at: LogOffset) -> Result<Bytes, AskError> {
 }
 
 pub fn nobody_to_ask() -> AskMaster {
-    AskMaster::new(|| Box::pin(async { Err(AskError::NoMaster) }), |_| Box::pin(async { Err(AskError::NoMaster) }))
+    let no_master = || AskError::NoMaster { set: "broker-a".into(), cluster: "DefaultCluster".into() };
+    AskMaster::new(
+        move || Box::pin(async move { Err(no_master()) }),
+        move |_| Box::pin(async move { Err(no_master()) }),
+    )
 }
 
 /// A broker of the set, which has this secret.
@@ -288,7 +296,7 @@ impl Slave {
             store: Arc::clone(store),
             clock: Clock::real(),
             random: Random::seeded(7),
-            options,
+            options: options.fixed(),
             batch_topics,
             asking,
             member,
@@ -315,6 +323,16 @@ impl Slave {
 pub struct Harm {
     pub cut_after: Option<usize>,
     pub flip_at: Option<usize>,
+}
+
+/// Does this to the connections with the log, counted from 0. A slave of Gantry has a second one each time, on which it greets first; that is let
+/// through.
+pub fn of_the_log(wire: Wire, harm: impl Fn(usize) -> Harm) -> impl Fn(usize) -> Harm {
+    move |number| match wire {
+        Wire::Plain => harm(number),
+        Wire::Own if number % 2 == 0 => harm(number / 2),
+        Wire::Own => Harm::default(),
+    }
 }
 
 /// Stands between a slave and its master; does to each connection what `harm` says of its number, from 0.
@@ -355,6 +373,29 @@ async fn pass(slave: TcpStream, master: TcpStream, harm: Harm) {
     }
 }
 
+/// A master that says this to each that has said something.
+pub async fn answering(bytes: Vec<u8>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let bytes = bytes.clone();
+            tokio::spawn(async move {
+                let mut heard = [0; 4096];
+                let _ = socket.read(&mut heard).await;
+                let _ = socket.write_all(&bytes).await;
+                // Until the slave goes.
+                while socket.read(&mut heard).await.is_ok_and(|bytes| bytes > 0) {}
+            });
+        }
+    });
+    address
+}
+
+pub async fn until_it_fails(slave: &Slave, says: &str) {
+    eventually(says, || slave.status.failure().is_some_and(|why| why.contains(says))).await;
+}
+
 /// Lets the log of a closed store begin at `at`, and opens it.
 pub fn begin_at(root: &Path, at: LogOffset) -> Arc<Store> {
     LogCopy::begin_at(&options(root), &StoreEnv::real(), at).unwrap();
@@ -379,10 +420,25 @@ impl Wire {
         }
     }
 
-    /// Bytes that come in front of the first frame.
+    /// What a master says in front of the first frame.
+    pub fn answer(self) -> Vec<u8> {
+        match self {
+            Wire::Plain => Vec::new(),
+            Wire::Own => own::answer(&greeting(0).encode().unwrap(), None),
+        }
+    }
+
+    /// Its length.
     pub fn greeting_bytes(self) -> usize {
-        let answer = || own::answer(&greeting(0).encode().unwrap(), None).len();
-        if self == Wire::Own { answer() } else { 0 }
+        self.answer().len()
+    }
+
+    /// What a master says in front of a body.
+    pub fn header(self, at: u64, body_bytes: u32) -> Vec<u8> {
+        match self {
+            Wire::Plain => plain::header(LogOffset(at), body_bytes).to_vec(),
+            Wire::Own => own::header(LogOffset(at), body_bytes, false).to_vec(),
+        }
     }
 }
 
@@ -410,7 +466,14 @@ impl Guest {
 
     /// One that has said nothing.
     pub async fn silent(wire: Wire, master: SocketAddr) -> Guest {
-        let socket = TcpStream::connect(master).await.unwrap();
+        Guest::silent_from("127.0.0.1", wire, master).await
+    }
+
+    /// The same from this address of the machine.
+    pub async fn silent_from(ip: &str, wire: Wire, master: SocketAddr) -> Guest {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((ip.parse::<IpAddr>().unwrap(), 0).into()).unwrap();
+        let socket = socket.connect(master).await.unwrap();
         socket.set_nodelay(true).unwrap();
         Guest { socket, wire }
     }
@@ -437,6 +500,19 @@ impl Guest {
             }
         })
         .await
+    }
+
+    /// Greets as broker 1. What proves then that it has this secret.
+    pub async fn proof(&mut self, secret: &str) -> Proof {
+        let Answered::Goes(answer) = self.answer(greeting(1)).await else { panic!("it is not let in") };
+        let hello = Hello::new(greeting(1)).unwrap();
+        Secret::new(secret).prove(Role::Slave, &hello.bytes, &answer.bytes)
+    }
+
+    /// Greets as broker 1, with a proof that it has this secret.
+    pub async fn proves(&mut self, secret: &str) {
+        let proof = self.proof(secret).await;
+        self.socket.write_all(&Note::Proof(proof).encode()).await.unwrap();
     }
 
     pub async fn report(&mut self, end: u64) {

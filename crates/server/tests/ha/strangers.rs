@@ -147,7 +147,7 @@ async fn f19_a_slave_of_other_files_or_with_another_log_is_refused_and_keeps_wha
         let astray = Node::new(pair.folder(), "astray");
         let port = format!("haMasterAddress={}", port_for_slaves(&pair.master));
         let running = astray.start(pair.names(), &[&second[..], &["brokerName=broker-b", port.as_str()]].concat());
-        until_refused(&Asking::of(&running), "the address of the master is not known").await;
+        until_refused(&Asking::of(&running), "no master of the set \"broker-b\" of the cluster").await;
         assert_eq!(end_of(&Asking::of(&running)).await, 0, "it has a log of another set");
         assert_eq!(running.end("-TERM").0, Some(0));
 

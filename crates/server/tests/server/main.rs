@@ -18,6 +18,7 @@ mod loads;
 mod many_lines;
 mod metrics;
 mod named;
+mod outsiders;
 mod placement;
 mod process;
 mod profile;

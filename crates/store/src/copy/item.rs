@@ -6,9 +6,8 @@ use crate::commit_log::BLANK_BYTES;
 
 /// Length and magic code.
 pub(super) const HEAD_BYTES: usize = 8;
-/// Bytes of the longest record, and of the longest blank end of a file: either may wait in memory
-/// until it is whole.
-const RECORD_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of the longest record that is taken, and of the longest blank end of a file: either may wait in memory until it is whole.
+pub const COPIED_RECORD_BYTES_MAX: u64 = 64 << 20;
 
 /// Why bytes of another log are not taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,9 +84,9 @@ pub(super) fn length(bytes: &[u8], place: u64, file_end: u64) -> Result<Option<u
             return Err(Corrupt::Length { what: "record", length, total_bytes }.into());
         }
         // Behind each record there is room for the marker.
-        MAGIC_V1 | MAGIC_V2 => left.saturating_sub(BLANK_BYTES).min(RECORD_BYTES_MAX),
+        MAGIC_V1 | MAGIC_V2 => left.saturating_sub(BLANK_BYTES).min(COPIED_RECORD_BYTES_MAX),
         MAGIC_BLANK if total != left => return Err(Misfit::OtherFileSize { stated: total, left }),
-        MAGIC_BLANK => RECORD_BYTES_MAX + BLANK_BYTES,
+        MAGIC_BLANK => COPIED_RECORD_BYTES_MAX + BLANK_BYTES,
         0 if total == 0 => return Err(Misfit::Zeros),
         other => return Err(Corrupt::Magic(other).into()),
     };

@@ -27,7 +27,7 @@ use crate::error::{AppendError, StoreError};
 use crate::recovery::{Block, KnownUnits, LogFiles, Parser, Rebuild};
 use crate::segment::LogSlice;
 use crate::store::{Shared, Store};
-pub use item::Misfit;
+pub use item::{COPIED_RECORD_BYTES_MAX, Misfit};
 use item::{HEAD_BYTES, Item, item, length};
 
 /// The buffer for a record that comes in parts keeps up to this size.
