@@ -32,6 +32,12 @@ pub use port::{Allowed, FeedPort, PortOptions};
 /// A hello and what follows up to the first report may take so long.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long bytes that are less than a frame wait for the slave's word on what was sent before. A
+/// slave that is level answers sooner, and what gathers meanwhile goes out together: each frame
+/// costs both sides some wakings, however short it is. A slave that says nothing holds up no byte
+/// for longer.
+const GATHERING: Duration = Duration::from_millis(1);
+
 /// How a slave is fed.
 #[derive(Clone, Debug)]
 pub struct FeedOptions {
@@ -208,6 +214,8 @@ pub struct Feed {
     /// What is on the slave's device, if it tells.
     flushed: u64,
     stage: Stage,
+    /// Until then less than a frame waits for the slave's word; none: nothing does.
+    gathers_until: Option<Duration>,
     heard_at: Duration,
     sent_at: Duration,
     allowance: Option<Allowance>,
@@ -238,6 +246,7 @@ impl Feed {
             acknowledged: 0,
             flushed: 0,
             stage: Stage::Idle,
+            gathers_until: None,
             heard_at: now,
             sent_at: now,
             refused: None,
@@ -306,13 +315,16 @@ impl Feed {
         let heartbeat = self.sent_at + self.options.heartbeat;
         let allowed = self.allowance.as_ref().filter(|allowance| allowance.left < self.least(allowance));
         let allowed = allowed.map_or(heartbeat, |allowance| allowance.when(self.least(allowance)));
-        silence.min(heartbeat).min(allowed)
+        let due = silence.min(heartbeat).min(allowed);
+        self.gathers_until.map_or(due, |until| due.min(until))
     }
 
     /// [`Event::Due`] has to come when the log's end is above this; none: whatever its end.
     pub fn waits_above(&self) -> Option<LogOffset> {
         let is_held = self.allowance.as_ref().is_some_and(|allowance| allowance.left < self.least(allowance));
-        (self.began.is_some() && self.stage == Stage::Idle && !is_held).then_some(LogOffset(self.next))
+        let gathered = if self.gathers_until.is_some() { self.options.body_bytes as u64 - 1 } else { 0 };
+        (self.began.is_some() && self.stage == Stage::Idle && !is_held)
+            .then_some(LogOffset(self.next.saturating_add(gathered)))
     }
 
     /// The bytes that have to be allowed before a frame is worth sending.
@@ -352,9 +364,12 @@ impl Feed {
             Event::Sent => {
                 self.stage = Stage::Idle;
                 self.sent_at = now;
+                self.gathers_until = Some(now + GATHERING);
             }
             Event::Due => {}
         }
+        let has_all = self.next <= self.acknowledged.max(self.began.unwrap_or(0));
+        self.gathers_until = self.gathers_until.filter(|until| now < *until && !has_all);
         if self.greets_until.is_some_and(|until| now >= until) {
             return Err(Closed::HalfHello(GREETING_PATIENCE));
         }
@@ -440,7 +455,8 @@ impl Feed {
             return Err(Closed::Behind { report: self.next, min: log.min });
         }
         let mut max = self.options.body_bytes;
-        if log.end > self.next {
+        let least = if self.gathers_until.is_some() { max as u64 } else { 1 };
+        if log.end.saturating_sub(self.next) >= least {
             if let Some(allowance) = &mut self.allowance {
                 allowance.refill(now);
             }

@@ -321,6 +321,11 @@ impl Follow {
         heartbeat.min(doubted).min(silent)
     }
 
+    /// Whether bytes have gathered.
+    pub fn has_block(&self) -> bool {
+        !self.block.bytes.is_empty()
+    }
+
     /// Takes what has gathered, in exchange for a buffer.
     pub fn take_block(&mut self, now: Duration, mut buffer: Vec<u8>) -> Option<Block> {
         if self.block.bytes.is_empty() {

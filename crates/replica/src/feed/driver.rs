@@ -275,7 +275,7 @@ impl Driver<'_> {
             Some(range) => (Body::Stretch(range.clone()), range.len()),
             None if self.is_warm(at) => {
                 hands.stretch = None;
-                let slice = self.store.raw_bytes(at, hands.max)?.ok_or_else(|| gone(self.store, at))?;
+                let slice = self.store.lent_bytes(at, hands.max).ok_or_else(|| gone(self.store, at))?;
                 let bytes = slice.as_ref().len();
                 (Body::Lent(slice), bytes)
             }

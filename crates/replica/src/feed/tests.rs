@@ -86,6 +86,33 @@ fn a_heartbeat_goes_out_where_nothing_was_sent_for_five_seconds() {
 }
 
 #[test]
+fn less_than_a_frame_waits_for_the_word_on_what_was_sent_but_not_for_long() {
+    let (mut feed, at) = (begun(0, 1000), seconds(0));
+    // What is less than a frame is not even woken for.
+    assert_eq!((feed.waits_above(), feed.due()), (Some(LogOffset(1000 + BODY_BYTES as u64 - 1)), at + GATHERING));
+    let grown = log(0, 1500);
+    assert_eq!(feed.step(at, grown, Event::Due).unwrap().send, None);
+    assert_eq!(hears(&mut feed, at, grown, &[500]).unwrap().send, None, "a part of it");
+    assert_eq!(hears(&mut feed, at, grown, &[1000]).unwrap().send, frame(1000));
+    feed.step(at, grown, Event::Read(500)).unwrap();
+    assert_eq!(feed.step(at, log(0, 1600), Event::Sent).unwrap().send, None);
+    // A slave that says nothing.
+    assert_eq!(feed.step(at + GATHERING, log(0, 1600), Event::Due).unwrap().send, frame(1500));
+    feed.step(at + GATHERING, grown, Event::Read(100)).unwrap();
+    // A whole frame waits for nobody.
+    let full = log(0, 1600 + BODY_BYTES as u64);
+    assert_eq!(feed.step(at + GATHERING, full, Event::Sent).unwrap().send, frame(1600));
+}
+
+#[test]
+fn nothing_waits_where_the_slave_has_all_that_was_sent() {
+    let mut feed = begun(0, 1000);
+    assert_eq!(hears(&mut feed, seconds(0), log(0, 1000), &[1000]).unwrap().send, None);
+    assert_eq!(feed.waits_above(), Some(LogOffset(1000)));
+    assert_eq!(feed.step(seconds(0), log(0, 1001), Event::Due).unwrap().send, frame(1000));
+}
+
+#[test]
 fn acknowledgements_are_told_once_and_the_newest_of_a_read_counts() {
     let mut feed = begun(0, 1000);
     let acknowledged = |feed: &mut Feed, reports: &[u64]| {

@@ -214,9 +214,13 @@ pub enum Put {
     Waits(AppendError),
 }
 
+/// How bytes are put into the log: [`LogCopy::append`] or [`LogCopy::append_at_once`].
+pub type Append = fn(&mut LogCopy, LogOffset, &[u8]) -> Result<(), CopyError>;
+
 /// Puts the next bytes of a block into the log, of one file at most. `has_waited` begins with false, and is this function's.
 pub fn put_some(
     copy: &mut LogCopy,
+    append: Append,
     segment_bytes: u64,
     block: &Block,
     has_waited: &mut bool,
@@ -231,7 +235,7 @@ pub fn put_some(
         return Ok(Put::All);
     }
     let in_file = usize::try_from(segment_bytes - next % segment_bytes).unwrap_or(usize::MAX);
-    match copy.append(LogOffset(next), &rest[..rest.len().min(in_file)]) {
+    match append(copy, LogOffset(next), &rest[..rest.len().min(in_file)]) {
         Ok(()) => {
             *has_waited = false;
             Ok(Put::Some)

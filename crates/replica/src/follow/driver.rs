@@ -33,6 +33,9 @@ use crate::wire::secret::nonce;
 
 /// Bytes that are read from the socket at a time.
 const READ_BYTES: usize = 64 << 10;
+/// A block of what one read brings goes into the log at once: some tens of microseconds. Where more has gathered the slave is behind, and reads
+/// while a thread puts it into the log.
+const AT_ONCE_BYTES: usize = READ_BYTES;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
 /// For a hello and its answer.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
@@ -216,7 +219,9 @@ impl Follower {
         let mut asked_at = has;
         let mut asking = pin!(self.ask_later());
         loop {
+            // The buffer is given away only for a block: without it the next one would grow from nothing.
             if folding.is_idle()
+                && follow.has_block()
                 && let Some(block) = follow.take_block(self.clock.elapsed(), std::mem::take(&mut folding.buffer))
             {
                 folding.start(self, block);
@@ -427,6 +432,8 @@ struct Folding {
     /// Of the block before.
     buffer: Vec<u8>,
     running: Option<JoinHandle<Folded>>,
+    /// A block that took no thread.
+    at_once: Option<Result<(), CopyError>>,
     /// Nobody waits for the block any more. Relaxed: a hint.
     give_up: Arc<AtomicBool>,
 }
@@ -440,12 +447,19 @@ struct Folded {
 
 impl Folding {
     fn is_idle(&self) -> bool {
-        self.running.is_none()
+        self.running.is_none() && self.at_once.is_none()
     }
 
-    /// Has a thread put a block into the log. None is under way.
+    /// Puts a block into the log: a short one at once, since handing it to a thread and hearing of it takes longer than the append, one that is longer
+    /// or may have to wait with a thread. None is under way.
     fn start(&mut self, follower: &Follower, block: Block) {
         let Some(mut copy) = self.copy.take() else { return };
+        if block.bytes.len() <= AT_ONCE_BYTES
+            && let Some(taken) = fold_at_once(&follower.store, &mut copy, &block)
+        {
+            (self.copy, self.buffer, self.at_once) = (Some(copy), block.bytes, Some(taken));
+            return;
+        }
         let (store, status) = (Arc::clone(&follower.store), Arc::clone(&follower.status));
         let give_up = Arc::clone(&self.give_up);
         self.running = Some(tokio::task::spawn_blocking(move || {
@@ -456,6 +470,9 @@ impl Folding {
 
     /// Waits until the block is in the log; for ever if none is under way.
     async fn done(&mut self) -> Result<(), Failure> {
+        if let Some(taken) = self.at_once.take() {
+            return Ok(taken?);
+        }
         let Some(running) = &mut self.running else { return pending().await };
         let folded = running.await;
         self.running = None;
@@ -474,6 +491,21 @@ impl Folding {
     }
 }
 
+/// Puts a block into the log without waiting; none: the rest of it takes a thread that may.
+fn fold_at_once(store: &Store, copy: &mut LogCopy, block: &Block) -> Option<Result<(), CopyError>> {
+    let segment_bytes = store.options().segment_bytes;
+    let mut has_waited = false;
+    // Each turn takes bytes, or is the last.
+    loop {
+        match put_some(copy, LogCopy::append_at_once, segment_bytes, block, &mut has_waited) {
+            Ok(Put::All) => return Some(Ok(())),
+            Ok(Put::Some) => {}
+            Ok(Put::Waits(_)) | Err(CopyError::NotAtOnce) => return None,
+            Err(error) => return Some(Err(error)),
+        }
+    }
+}
+
 /// Puts a block into the log, file by file, and waits where there is no room.
 fn fold(
     store: &Store,
@@ -487,7 +519,7 @@ fn fold(
     // Each turn takes bytes, waits for room, or is the last.
     loop {
         let was_waiting = has_waited;
-        let error = match put_some(copy, segment_bytes, block, &mut has_waited)? {
+        let error = match put_some(copy, LogCopy::append, segment_bytes, block, &mut has_waited)? {
             Put::All => return Ok(()),
             Put::Some => {
                 if was_waiting {

@@ -477,7 +477,13 @@ impl Following {
     fn put(&mut self, folding: &mut Folding, store: &Store) -> Result<bool, Failure> {
         let Some(copy) = &mut self.copy else { return Err(Failure::Bug) };
         for _ in 0..PUTS_MAX {
-            match deciding::put_some(copy, store.options().segment_bytes, &folding.block, &mut folding.has_waited)? {
+            match deciding::put_some(
+                copy,
+                LogCopy::append,
+                store.options().segment_bytes,
+                &folding.block,
+                &mut folding.has_waited,
+            )? {
                 Put::All => return Ok(true),
                 Put::Some => {}
                 Put::Waits(_) => return Ok(false),

@@ -94,6 +94,10 @@ pub enum CopyError {
     /// for it again from [`LogCopy::next`].
     #[error("the log has new topics, and it is not known which of them hold batches: {0}")]
     Topics(#[from] TopicsUnknown),
+    /// [`LogCopy::append_at_once`] would have had to wait. Give the rest to [`LogCopy::append`], on
+    /// a thread that may.
+    #[error("bytes of the log need a thread that may wait")]
+    NotAtOnce,
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -110,13 +114,15 @@ pub struct LogCopy {
     begun: Vec<u8>,
     /// It was said that a queue has no place for a record.
     has_warned: bool,
+    /// The caller may wait for the device, and for what knows of topics.
+    may_wait: bool,
 }
 
 impl LogCopy {
     /// Goes on where the log ends.
     pub fn new(store: Arc<Store>, batch_topics: BatchTopics) -> LogCopy {
         let end = store.end().0;
-        LogCopy { store, batch_topics, end, begun: Vec::new(), has_warned: false }
+        LogCopy { store, batch_topics, end, begun: Vec::new(), has_warned: false, may_wait: true }
     }
 
     /// Where the next block has to begin.
@@ -130,10 +136,25 @@ impl LogCopy {
     ///
     /// Memory only, but for a queue that another life of its topic has left: its files go.
     pub fn append(&mut self, at: LogOffset, bytes: &[u8]) -> Result<(), CopyError> {
+        self.may_wait = true;
+        self.append_some(at, bytes)
+    }
+
+    /// The same on a thread that may not wait: what takes the device, or what is new to the log, is
+    /// refused with [`CopyError::NotAtOnce`]; what came before it is taken.
+    pub fn append_at_once(&mut self, at: LogOffset, bytes: &[u8]) -> Result<(), CopyError> {
+        self.may_wait = false;
+        self.append_some(at, bytes)
+    }
+
+    fn append_some(&mut self, at: LogOffset, bytes: &[u8]) -> Result<(), CopyError> {
         let store = Arc::clone(&self.store);
         let Shared { log, queues, .. } = &*store.shared;
         store.writable().map_err(AppendError::from)?;
         if queues.is_backlogged() {
+            if !self.may_wait {
+                return Err(CopyError::NotAtOnce);
+            }
             // Units are memory. The sender waits meanwhile.
             queues.flush_all().map_err(StoreError::from)?;
         }
@@ -195,7 +216,7 @@ impl LogCopy {
     fn take_begun(&mut self, kept: usize, file_end: u64) -> Result<(), CopyError> {
         let mut begun = std::mem::take(&mut self.begun);
         let taken = self.take(&begun, file_end);
-        if matches!(taken, Err(CopyError::Append(_))) {
+        if matches!(taken, Err(CopyError::Append(_) | CopyError::NotAtOnce)) {
             begun.truncate(kept);
             self.begun = begun;
         } else {
@@ -244,6 +265,9 @@ impl LogCopy {
         let places = block.iter().flat_map(|block| &block.places);
         let new: BTreeSet<&str> =
             places.map(|(_, place)| place.topic).filter(|topic| !queues.has_topic(topic)).collect();
+        if !new.is_empty() && !self.may_wait {
+            return Err(CopyError::NotAtOnce);
+        }
         let batch_topics = if new.is_empty() { HashSet::new() } else { (self.batch_topics)(&Vec::from_iter(new))? };
         let timestamp = block.map_or(0, |block| block.last_timestamp);
         let (from, has_warned) = (self.end, &mut self.has_warned);
@@ -303,14 +327,21 @@ impl Store {
     /// Bytes of the log as they are, records and blank ends of files, for a copy: from `at` on, up
     /// to `max`, all of one file. None where the log has none. May wait for the device.
     pub fn raw_bytes(&self, at: LogOffset, max: usize) -> Result<Option<LogSlice>, StoreError> {
-        let log = &self.shared.log;
-        let Some(segment) = log.segment_at(at.0) else { return Ok(None) };
-        let left = log.end.get().min(segment.end()).saturating_sub(at.0);
-        let bytes = usize::try_from(left).unwrap_or(usize::MAX).min(max);
-        let slice = LogSlice::new(&segment, at.0, bytes).filter(|_| bytes > 0);
+        let slice = self.lent_bytes(at, max);
         if let Some(slice) = &slice {
             slice.bring_in()?;
         }
         Ok(slice)
+    }
+
+    /// The same for a caller that only hands them to the kernel, of bytes that were appended a
+    /// moment ago: nothing makes sure that they are in memory, which takes two calls of the kernel.
+    /// One that the device does not give is the kernel's error then.
+    pub fn lent_bytes(&self, at: LogOffset, max: usize) -> Option<LogSlice> {
+        let log = &self.shared.log;
+        let segment = log.segment_at(at.0)?;
+        let left = log.end.get().min(segment.end()).saturating_sub(at.0);
+        let bytes = usize::try_from(left).unwrap_or(usize::MAX).min(max);
+        LogSlice::new(&segment, at.0, bytes).filter(|_| bytes > 0)
     }
 }

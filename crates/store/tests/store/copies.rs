@@ -541,3 +541,28 @@ fn the_first_record_of_a_topic_waits_until_its_queues_are_known() {
     assert!(store.existing_queue(BATCHES, 0).unwrap().is_batch());
     assert!(log_of(&store) == log);
 }
+
+#[test]
+fn what_may_not_wait_leaves_new_topics_to_a_thread_that_may() {
+    let (of_main, of_copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (main, _) = open_copy(of_main.path());
+    let (store, _) = open_copy(of_copy.path());
+    fill(&main, 0..8);
+    let (mut copy, log) = (copy_into(&store), log_of(&main));
+    // In parts as well: the rest of the record comes again.
+    for bytes in [&log[..], &log[..100]] {
+        let taken = copy.append_at_once(copy.next(), bytes);
+        assert!(bytes.len() == 100 && taken.is_ok() || matches!(taken, Err(CopyError::NotAtOnce)), "{taken:?}");
+        assert_eq!((store.end(), store.topics().len()), (LogOffset(0), 0));
+    }
+    let next = copy.next();
+    assert!(matches!(copy.append_at_once(next, &log[100..]), Err(CopyError::NotAtOnce)));
+    assert_eq!(copy.next(), next);
+    put(&store, &mut copy, &log[100..]).unwrap();
+    // Topics that are known take no thread.
+    fill(&main, 8..40);
+    let log = log_of(&main);
+    copy.append_at_once(copy.next(), &log[copy.next().0 as usize..]).unwrap();
+    assert!(log_of(&store) == log);
+    assert_same_answers(&main, &store, 0..40);
+}
