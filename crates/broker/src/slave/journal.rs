@@ -72,7 +72,9 @@ pub(crate) async fn follow_journal(broker: Arc<Broker>, mut stop: Stop) {
 async fn follow(broker: &Arc<Broker>, address: &str) -> Result<Infallible, Ended> {
     let master = Master { client: &broker.registry.client, address };
     let identity = broker.identity();
-    let mut copy = Copy::new(broker.master_journal.place());
+    // Where the tables here are, by what is asked for. If they are elsewhere, or nowhere, when an answer is here, that is not for them.
+    let mut at = broker.master_journal.place();
+    let mut copy = Copy::new(at);
     // Ends with an error: the master is gone, or another one.
     loop {
         if !broker.master_journal.is_offered(address) {
@@ -90,20 +92,32 @@ async fn follow(broker: &Arc<Broker>, address: &str) -> Result<Infallible, Ended
         broker.master_journal.note_end(told.journal_end);
         let log_end = told.log_end;
         let step = copy.take(told)?;
+        let is_for_tables = || broker.master_journal.is_offered(address) && broker.master_journal.place() == at;
         if let Step::Nothing = step {
-            if copy.is_changed_in_place() {
-                broker.master_journal.follows();
+            let _taking = broker.master_journal.taking.lock().await;
+            if !is_for_tables() {
+                return Err(Ended::NotOffered);
+            }
+            match copy.gathered() {
+                None => broker.master_journal.follows(),
+                Some(rows) => broker.master_journal.gathers(rows),
             }
             continue;
+        }
+        if let Step::Replace(rows, _) = &step
+            && is_for_tables()
+        {
+            broker.master_journal.gathers(rows.len());
         }
         until_log_has(broker, address, log_end).await?;
         let _taking = broker.master_journal.taking.lock().await;
         check_master(broker, address)?;
-        if !broker.master_journal.is_offered(address) {
+        if !is_for_tables() {
             return Err(Ended::NotOffered);
         }
         beside(broker, move |broker| rows::take(broker, step)).await.map_err(CopyError::from)?;
-        if broker.master_journal.place().is_some() {
+        at = broker.master_journal.place();
+        if at.is_some() {
             broker.master_journal.follows();
         }
     }
@@ -124,3 +138,6 @@ async fn until_log_has(broker: &Broker, address: &str, end: LogOffset) -> Result
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
