@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
+use tokio::time::timeout;
 
 use super::check::check_master;
 use super::copy::{Copy, CopyError, Step};
@@ -21,6 +22,8 @@ use crate::tasks::Stop;
 
 /// Pause before a master that did not answer is asked again.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
+/// Between two looks at whether the journal is to be followed, while that here is written.
+const LOOK_AT_MASTER: Duration = Duration::from_millis(250);
 /// Between two looks at the end of the log.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -80,7 +83,9 @@ async fn follow(broker: &Arc<Broker>, address: &str) -> Result<Infallible, Ended
         if !broker.master_journal.is_offered(address) {
             return Err(Ended::NotOffered);
         }
-        let told = match master.journal(&identity, &copy.wanted()).await {
+        let wanted = copy.wanted();
+        let written = at.filter(|at| at.life == wanted.place.life && copy.gathered().is_none()).map(|at| at.position);
+        let told = match master.journal(&identity, &wanted, written).await {
             // The rest of a bundle that it does not have at hand any more: it comes whole.
             Err(MasterError::Refused { code, .. })
                 if code == ResponseCode::QueryNotFound as i32 && copy.begin_bundle_again() =>
@@ -110,16 +115,19 @@ async fn follow(broker: &Arc<Broker>, address: &str) -> Result<Infallible, Ended
             broker.master_journal.gathers(rows.len());
         }
         until_log_has(broker, address, log_end).await?;
-        let _taking = broker.master_journal.taking.lock().await;
-        check_master(broker, address)?;
-        if !is_for_tables() {
-            return Err(Ended::NotOffered);
+        {
+            let _taking = broker.master_journal.taking.lock().await;
+            check_master(broker, address)?;
+            if !is_for_tables() {
+                return Err(Ended::NotOffered);
+            }
+            beside(broker, move |broker| rows::take(broker, step)).await.map_err(CopyError::from)?;
+            at = broker.master_journal.place();
+            if at.is_some() {
+                broker.master_journal.follows();
+            }
         }
-        beside(broker, move |broker| rows::take(broker, step)).await.map_err(CopyError::from)?;
-        at = broker.master_journal.place();
-        if at.is_some() {
-            broker.master_journal.follows();
-        }
+        until_written(broker, address).await?;
     }
 }
 
@@ -135,6 +143,19 @@ async fn until_log_has(broker: &Broker, address: &str, end: LogOffset) -> Result
             return Err(Ended::NotOffered);
         }
         tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+/// Waits until the journal here is written, while that of this master is to be followed. The master answers by it what must not be lost with itself.
+async fn until_written(broker: &Broker, address: &str) -> Result<(), Ended> {
+    let journal = broker.store.journal();
+    let (written, position) = (journal.written(), journal.position());
+    // Ends when it is written, or when another master is to be followed.
+    while timeout(LOOK_AT_MASTER, written.reached(position)).await.is_err() {
+        if !broker.master_journal.is_offered(address) {
+            return Err(Ended::NotOffered);
+        }
     }
     Ok(())
 }
