@@ -33,6 +33,8 @@ pub(crate) struct Waits {
     pub(crate) written: u64,
     /// … and the device has it up to here.
     pub(crate) synced: u64,
+    /// Slaves that the broker waits for have it up to here.
+    pub(crate) copied: u64,
     /// The answer leaves also when the journal is late.
     pub(crate) may_be_late: bool,
 }
@@ -170,6 +172,13 @@ impl Caller {
         self.waits.synced = self.waits.synced.max(position);
     }
 
+    /// As [`Caller::durable_after`], of what an administrator has changed: also until the slaves that the broker waits for have it, if it waits for
+    /// any (SYNC_MASTER) and they follow its journal. For requests that are answered at once, not for sends.
+    pub(crate) fn copied_after(&mut self, position: u64) {
+        self.durable_after(position);
+        self.waits.copied = self.waits.copied.max(position);
+    }
+
     /// As [`Caller::durable_after`], for an answer that is better given late than not at all.
     pub(crate) fn durable_or_late_after(&mut self, position: u64) {
         self.durable_after(position);
@@ -206,7 +215,7 @@ impl Caller {
 
     /// For a call in this process: waits until its answer may be given.
     pub(crate) async fn settled(&mut self, store: &Store) -> Result<(), Refusal> {
-        let Waits { written, synced, may_be_late } = std::mem::take(&mut self.waits);
+        let Waits { written, synced, copied: _, may_be_late } = std::mem::take(&mut self.waits);
         let journal = Journalled::of(store);
         journal.want(store, synced);
         if journal.covers(written, synced) || journal.come(written, synced).await || may_be_late {

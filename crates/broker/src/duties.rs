@@ -266,9 +266,10 @@ impl Broker {
         Ok(broker)
     }
 
-    /// Takes offsets and leases back to what a crash has left of their queues.
+    /// Takes offsets, leases and delays back to what a crash has left of their queues.
     async fn cut_after_loss(&self) {
-        let cut = after_loss::cut(self.standing, &self.store, &self.topics, &self.offsets, &self.pops);
+        let Broker { standing, store, topics, offsets, pops, delay, .. } = self;
+        let cut = after_loss::cut(*standing, store, topics, offsets, pops, delay);
         if cut.is_some() || self.store.may_have_lost() {
             // Of a slave: the master's journal has what was taken back, and what rows say of lost messages is not so, and it does not tell it again.
             self.master_journal.forget_place();

@@ -99,7 +99,7 @@ impl Broker {
         // Ends when all is done, or with as much as may be owed or kept back: each round but the last does one errand at least.
         loop {
             let is_done = self.run_errands(session, out).await;
-            session.settle(&self.store, out).await;
+            session.settle(self, out).await;
             if is_done {
                 return;
             }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Weak};
 
 use net::{Connection, Frames, KeptBack, Outgoing, ReplyTo};
 use protocol::code::ResponseCode;
-use store::Store;
 use tokio::sync::Semaphore;
 
 use crate::broker::Broker;
@@ -63,6 +62,8 @@ struct Owed {
     written: u64,
     /// … and that up to which the device has to have it.
     synced: u64,
+    /// … and that up to which slaves have to have it.
+    copied: u64,
     replies: Frames,
     late: Late,
 }
@@ -160,6 +161,7 @@ impl Session {
     pub(crate) fn take_over(&mut self, done: &Done) {
         self.durable_after(done.waits.written);
         self.on_device_after(done.waits.synced);
+        self.copied_after(done.waits.copied);
         self.waits.may_be_late |= done.waits.may_be_late;
         self.parts_max = done.parts_max;
     }
@@ -210,21 +212,21 @@ impl Session {
         self.asked = asked;
         answer(self, &mut reply);
         self.asked = None;
-        let Waits { written, synced, may_be_late } =
+        let Waits { written, synced, copied, may_be_late } =
             std::mem::replace(&mut self.waits, Waits { written: of_sends, ..Waits::default() });
         if reply.is_empty() {
             self.durable_after(written);
-        } else if broker.store.journal().written().get() >= written && broker.store.journal().synced().get() >= synced {
+        } else if Journalled::of(&broker.store).covers(written, synced) && broker.has_copied(copied) {
             out.extend(reply.take());
         } else {
             let late = if may_be_late { Late::Send } else { Late::Refuse(asked.into_iter().collect()) };
-            self.keep_back(Owed { written, synced, replies: reply.take(), late });
+            self.keep_back(Owed { written, synced, copied, replies: reply.take(), late });
         }
     }
 
     /// Keeps replies back until the journal is written up to `position`.
     pub(crate) fn owe(&mut self, position: u64, replies: Frames, late: Late) {
-        self.keep_back(Owed { written: position, synced: 0, replies, late });
+        self.keep_back(Owed { written: position, synced: 0, copied: 0, replies, late });
     }
 
     fn keep_back(&mut self, owed: Owed) {
@@ -249,28 +251,37 @@ impl Session {
 
     /// At the end of a burst: replies that were kept back leave, or a task waits for the journal in their name, so that this connection
     /// is read on.
-    pub(crate) async fn settle(&mut self, store: &Store, out: &mut Outgoing) {
+    pub(crate) async fn settle(&mut self, broker: &Broker, out: &mut Outgoing) {
         self.waits.written = 0;
         let Some(written) = self.owed.iter().map(|owed| owed.written).max() else { return };
         let synced = self.owed.iter().map(|owed| owed.synced).max().unwrap_or_default();
+        let copied = self.owed.iter().map(|owed| owed.copied).max().unwrap_or_default();
         let owed = std::mem::take(&mut self.owed);
         let bytes: usize = owed.iter().map(Owed::bytes).sum();
-        let journal = Journalled::of(store);
-        if journal.covers(written, synced) {
+        let journal = Journalled::of(&broker.store);
+        if journal.covers(written, synced) && broker.has_copied(copied) {
             self.kept_back.remove(bytes);
             owed.into_iter().for_each(|owed| out.extend(owed.replies));
             return;
         }
-        journal.want(store, synced);
+        journal.want(&broker.store, synced);
+        let copying = (copied > 0).then(|| broker.copying());
         let inbox = Arc::clone(&self.inbox);
         let debt = inbox.owe();
         let wait = async move {
-            let has_come = journal.come(written, synced).await;
-            let answered = owed.into_iter().map(|Owed { written, synced, replies, late }| match late {
+            // Slaves have as long as the journal, beside it.
+            let (has_come, not_copied) = tokio::join!(journal.come(written, synced), async {
+                match &copying {
+                    Some(copying) => copying.come(copied).await.err(),
+                    None => None,
+                }
+            });
+            let answered = owed.into_iter().map(|Owed { written, synced, copied, replies, late }| match late {
                 Late::Refuse(requests) if !has_come && !journal.covers(written, synced) => {
-                    let mut out = Outgoing::new();
-                    refuse(&requests, &mut out);
-                    out.take()
+                    refuse(&requests, &journal_is_late())
+                }
+                Late::Refuse(requests) if copying.as_ref().is_some_and(|copying| !copying.has(copied)) => {
+                    not_copied.map_or(replies, |late| refuse(&requests, &late.refusal()))
                 }
                 Late::Refuse(_) | Late::Send => replies,
             });
@@ -286,9 +297,10 @@ impl Session {
     }
 }
 
-fn refuse(requests: &[ReplyTo], out: &mut Outgoing) {
-    let refusal = journal_is_late();
+fn refuse(requests: &[ReplyTo], refusal: &Refusal) -> Frames {
+    let mut out = Outgoing::new();
     for request in requests {
         out.reply(*request, refusal.code, Some(&refusal.remark), &(), &[]);
     }
+    out.take()
 }

@@ -281,6 +281,8 @@ pub struct Settings {
     lowered: HashMap<&'static str, String>,
     above_file: AboveFile,
     findings: Vec<Finding>,
+    /// `brokerRole` and `brokerId` without the switch of masters that has given others, if one has.
+    before_switch: Option<[Option<Given>; 2]>,
     pub(crate) has_file: bool,
     pub(crate) data: Option<PathBuf>,
     pub(crate) machine: Machine,
@@ -302,7 +304,8 @@ impl Settings {
         let has_file = file.is_some();
         let (given, lowered, findings) = (HashMap::new(), HashMap::new(), Vec::new());
         let above_file = AboveFile::default();
-        let mut settings = Settings { role, given, lowered, above_file, findings, has_file, data, machine };
+        let mut settings =
+            Settings { role, given, lowered, above_file, findings, before_switch: None, has_file, data, machine };
         let mut refused = Vec::new();
         settings.given.extend(environment::below_file(role, &environment, has_file));
         let files = [(file, Takes::Everything), (tls_file, Takes::Tls), (changed_file, Takes::LiveOfNames)];
@@ -585,8 +588,20 @@ impl Settings {
 
     /// What administrators have set while running, by key.
     pub fn requested(&self) -> Vec<(&'static str, String)> {
-        let requested = self.given.iter().filter(|(_, given)| given.origin == Origin::Request);
+        // A role that was set and that a switch has replaced stands in the file all the same.
+        let replaced = self.before_switch.iter().flat_map(|[role, _]| role).map(|role| (&"brokerRole", role));
+        let replaced = replaced.filter(|_| self.origin("brokerRole") == Origin::Switch);
+        let requested = self.given.iter().chain(replaced).filter(|(_, given)| given.origin == Origin::Request);
         requested.map(|(key, given)| (*key, given.value.clone())).collect()
+    }
+
+    /// The role and the id, as text, that this broker would have if no switch of masters had given it others.
+    pub fn without_switch(&self) -> [String; 2] {
+        let keys = ["brokerRole", "brokerId"];
+        let Some(before) = &self.before_switch else { return keys.map(|key| self.text(key)) };
+        let given = before.each_ref().map(|given| given.as_ref().map(|given| given.value.clone()));
+        let [role, id] = given.map(|value| value.filter(|value| !value.is_empty()));
+        [role.unwrap_or_else(|| self.default_of(keys[0])), id.unwrap_or_else(|| self.default_of(keys[1]))]
     }
 
     /// Lets a role be in force that a switch of masters has given to this broker, whatever the file says. `role` as in the file, `broker_id` 0 for
@@ -596,6 +611,8 @@ impl Settings {
     /// `role` is none.
     pub fn switch_role(&mut self, role: &str, broker_id: i64) -> Result<(), ConfigError> {
         check_value(find(self.role, "brokerRole")?, role, &Origin::Switch)?;
+        let before = ["brokerRole", "brokerId"].map(|key| self.given.get(key).cloned());
+        self.before_switch.get_or_insert(before);
         self.given.insert("brokerRole", Given::new(role.to_owned(), Origin::Switch));
         self.given.insert("brokerId", Given::new(broker_id.to_string(), Origin::Switch));
         self.leave_out("haMasterAddress");

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use config::key::State as KeyState;
-use config::{BrokerSettings, ConfigError, FlushDiskType, Role, Settings, StoreSettings, keys, properties};
+use config::{BrokerSettings, ConfigError, FlushDiskType, Origin, Role, Settings, StoreSettings, keys, properties};
 use net::{Outgoing, Request};
 use protocol::code::ResponseCode;
 use protocol::fastjson::{self, Dialect};
@@ -22,6 +22,7 @@ use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::configuration::Configuration;
 use crate::state::log_port::{feed_options, follow_options};
+use crate::state::switch::MASTER_ROLES;
 
 /// Keys that nobody may change from afar, whatever the settings say: they say who may change what.
 const ALWAYS_BLACK: [&str; 2] = ["configBlackList", "brokerConfigPath"];
@@ -68,14 +69,15 @@ pub(crate) fn update(
         // It looks at them when it wakes, and may sleep for as long as nothing comes.
         broker.topics.timer_bell().notify_one();
         let of_role = changes.iter().find(|(key, _)| key == "brokerRole");
-        let kept = of_role.and_then(|(_, role)| broker.switch.keeps_role(role));
+        let kept = of_role.map(|(_, role)| broker.switch.keeps_role(role));
         if let Some(file) = &broker.configuration.file {
             // The file of a slave that a switch has made a master stays that of a slave.
-            let is_for_file = |(key, _): &&(String, String)| key != "brokerRole" || kept.is_none();
+            let is_for_file =
+                |(key, _): &&(String, String)| key != "brokerRole" || kept.is_none_or(|(is_for_file, _)| is_for_file);
             let changes: Vec<_> = changes.iter().filter(is_for_file).cloned().collect();
             file.add(&changes);
         }
-        session.durable_after(kept.unwrap_or(0));
+        session.durable_after(kept.map_or(0, |(_, position)| position));
         let tell = |key: &str| format!("{key}={} (was {})", state.settings.shown(key), before.shown(key));
         let told: Vec<String> = changes.iter().map(|(key, _)| tell(key)).collect();
         (told, otherwise_than_asked(&state.settings, &changes), overridden(&state.settings, &changes))
@@ -183,7 +185,9 @@ fn changed(
 ) -> Result<(Settings, BrokerSettings, StoreSettings), ConfigError> {
     let mut settings = settings.clone();
     for (key, value) in changes {
-        if settings.text(key) != *value {
+        // A role that a switch has given is one that nobody has set yet.
+        let is_by_switch = settings.origin(key) == Origin::Switch && MASTER_ROLES.contains(&value.as_str());
+        if settings.text(key) != *value || is_by_switch {
             settings.set(key, value)?;
         }
     }

@@ -113,12 +113,12 @@ fn checked(groups: &Groups, config: SubscriptionGroupConfig) -> Result<Subscript
 fn put(groups: &Groups, topics: &Topics, store: &Store, session: &mut Session, config: SubscriptionGroupConfig) {
     if groups.get(&config.group_name).is_some_and(|group| **group.config.load() == config) {
         // Who asks again after a refusal wants to know that it is written down by now.
-        session.durable_after(store.journal().position());
+        session.copied_after(store.journal().position());
         return;
     }
     tracing::info!(group = config.group_name, peer = %session.connection.peer(), "group created or changed by request");
     widen_retry_topic(topics, session, &config);
-    session.durable_after(groups.put(config));
+    session.copied_after(groups.put(config));
 }
 
 /// The retry topic's queues grow with the group's setting. They never become fewer: messages may wait in them.
@@ -131,7 +131,7 @@ fn widen_retry_topic(topics: &Topics, session: &mut Session, group: &Subscriptio
         return;
     }
     let wider = TopicConfig { read_queue_nums, write_queue_nums, ..TopicConfig::clone(&before) };
-    session.durable_after(topics.create(wider).position);
+    session.copied_after(topics.create(wider).position);
 }
 
 /// 207: delete a group; with its offsets if wanted.
@@ -144,14 +144,14 @@ pub(crate) fn delete(
     let wanted = DeleteGroup::decode(&request.header.fields)?;
     tracing::info!(group = wanted.group_name, peer = %session.connection.peer(), "group deleted by request");
     if let Some(position) = broker.groups.delete(wanted.group_name) {
-        session.durable_after(position);
+        session.copied_after(position);
     }
     broker.stats.forget_group(wanted.group_name);
     broker.pops.forget(|group, _| group == wanted.group_name);
     if wanted.clean_offset {
         broker.offsets.forget_group(wanted.group_name);
         // Or a group made anew under its name would go on where this one was, after a crash.
-        session.durable_after(rows::put(&broker.store, &broker.offsets));
+        session.copied_after(rows::put(&broker.store, &broker.offsets));
     }
     reply_ok(request, out);
     Ok(())
@@ -241,7 +241,7 @@ pub(crate) fn forbid(
         let bad = |error: names::NameError| Refusal::new(ResponseCode::InvalidParameter, error.to_string());
         names::check_group(wanted.group).map_err(bad)?;
         names::check_topic(wanted.topic).map_err(bad)?;
-        session.durable_after(groups.set_readable(wanted.group, wanted.topic, is_readable)?);
+        session.copied_after(groups.set_readable(wanted.group, wanted.topic, is_readable)?);
     }
     let reply = GroupForbidden {
         group: wanted.group.to_owned(),

@@ -62,6 +62,7 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
     figures.push(("offsetsForMaster", broker.owed.len().to_string()));
     let journal = &broker.master_journal;
     figures.push(("masterJournalFollowed", journal.is_followed().to_string()));
+    figures.extend(journal.gathered().map(|rows| ("masterJournalGathered", rows.to_string())));
     figures.extend(journal.place().map(|place| ("masterJournalPosition", place.position.to_string())));
     figures.extend(journal.behind().map(|changes| ("masterJournalBehind", changes.to_string())));
     figures.extend(journal.failure().map(|why| ("masterJournalFailure", why)));

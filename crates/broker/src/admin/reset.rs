@@ -155,7 +155,7 @@ fn on_server(
         offers.offsets.reset(&order.group, &order.topic, *queue_id, *offset);
     }
     rows::put(offers.store, offers.offsets);
-    session.durable_after(offers.offsets.put_at(&order.group, &order.topic));
+    session.copied_after(offers.offsets.put_at(&order.group, &order.topic));
     // Who waits to pop may have something now; who pulls asks again by himself.
     hold.pops.arrived(GroupTopicRef { group: &order.group, topic: &order.topic });
     if names::lite_parts(&order.topic).is_some() {

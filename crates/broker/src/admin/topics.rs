@@ -172,7 +172,7 @@ fn put(topics: &Topics, store: &Store, session: &mut Session, config: TopicConfi
 /// Keeps the reply back until the change of a topic is as safe as its messages will be: if power takes back what it says of the device, its
 /// producers go on, and are promised less than they were told.
 pub(crate) fn wait_for(session: &mut Session, topic: &Topic, position: u64) {
-    session.durable_after(position);
+    session.copied_after(position);
     if topic.flush.asks_for_device() {
         session.on_device_after(position);
     }
@@ -217,12 +217,12 @@ pub(crate) fn delete(
     // With the offsets, also those that a crash left behind when it was deleted before: what is made anew under its name is read from its begin.
     let position = rows::put(&broker.store, &broker.offsets);
     if !is_deleted {
-        session.durable_after(position);
+        session.copied_after(position);
         reply_ok(request, out);
         return Ok(());
     }
     broker.store.remove_deleted();
-    session.durable_after(position);
+    session.copied_after(position);
     reply_ok(request, out);
     Ok(())
 }

@@ -257,7 +257,7 @@ pub(crate) fn copy(
         }
         broker.offsets.copy(wanted.src_group, wanted.dest_group, topic);
     }
-    session.durable_after(rows::put(&broker.store, &broker.offsets));
+    session.copied_after(rows::put(&broker.store, &broker.offsets));
     reply_ok(request, out);
     Ok(())
 }

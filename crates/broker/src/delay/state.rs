@@ -172,6 +172,28 @@ impl Delay {
         true
     }
 
+    /// Takes levels that have come further than their queue back to its end: messages that come now get the numbers of those that are gone. Only
+    /// before the task runs. Says how many levels.
+    pub(crate) fn cut(&self, store: &Store) -> usize {
+        let mut cuts = 0;
+        for (next, level) in self.next.iter().zip(0u32..) {
+            let from = next.load(Ordering::Acquire);
+            // What is not there is empty, and begins at 0.
+            let end = || store.existing_queue(names::SCHEDULE_TOPIC, level).map_or(0, |queue| queue.max_offset());
+            let Some(end) = (from > 0).then(end).filter(|end| from > *end) else { continue };
+            next.store(end, Ordering::Release);
+            put(store, level + 1, end);
+            self.aside.forget_from(store, level, end);
+            cuts += 1;
+        }
+        if cuts > 0 {
+            // The log was shortened, and the place to read from with it, where the log is looked through.
+            put(store, SCAN_FROM, self.scan_from.load(Ordering::Acquire));
+            *self.loaded.lock() = None;
+        }
+        cuts
+    }
+
     /// Takes over another broker's progress. Only before the task runs.
     pub(crate) fn import(&self, store: &Store, level: i32, offset: i64) {
         if let Some(next) = usize::try_from(level - 1).ok().and_then(|index| self.next.get(index)) {

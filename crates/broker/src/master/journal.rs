@@ -41,6 +41,8 @@ const GATHER: Duration = Duration::from_millis(2);
 struct Order {
     slave: i64,
     asked: Asked,
+    /// Up to where the slave has all changes.
+    written: Option<u64>,
     bytes_max: usize,
     wait: Duration,
 }
@@ -50,6 +52,7 @@ pub(crate) fn copy(broker: &Broker, session: &Session, request: &Request<'_>) ->
     check_address(broker, session.peer().ip().to_canonical())?;
     let order = Order::read(broker, &CopyJournal::decode(&request.header.fields)?)?;
     let copies = Arc::clone(&broker.journal_copies);
+    copies.told(order.slave, order.written);
     let Some(permit) = copies.begin() else {
         return Err(Refusal::busy("[GANTRY]too many slaves ask for the journal at the same time", SOON));
     };
@@ -125,7 +128,10 @@ impl Order {
         // Positions of another run say nothing here.
         let is_of_this_run = life == broker.journal_copies.life();
         let asked = if is_of_this_run { Asked { from, piece } } else { Asked { from: 0, piece: 0 } };
-        Ok(Order { slave: fields.broker_id, asked, bytes_max, wait })
+        let end = broker.store.journal().position();
+        let written = fields.written.and_then(|written| u64::try_from(written).ok());
+        let written = written.filter(|written| is_of_this_run && *written <= end);
+        Ok(Order { slave: fields.broker_id, asked, written, bytes_max, wait })
     }
 }
 
@@ -163,8 +169,10 @@ impl Source {
                 position = empty.position;
                 piece = None;
             }
-            // The successor of a master that is fenced waits for the last changes, which may be none that it gets.
-            let is_last = self.switch.is_fenced() && position > order.asked.from;
+            // The successor of a master that is fenced waits for the last changes, which may be none that it gets. So may those be of which an answer here
+            // waits until the slave has them.
+            let is_last =
+                (self.switch.is_fenced() || self.copies.is_awaited(order.slave)) && position > order.asked.from;
             if piece.is_some() || is_last || Instant::now() >= until {
                 let ended = Piece { is_of_snapshot: false, begins_snapshot: false, is_open: false, position };
                 let piece = piece.unwrap_or(ended);

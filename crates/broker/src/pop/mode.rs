@@ -34,7 +34,7 @@ pub(crate) fn set(
         let remark = format!("mode of group {}: {MODES_MAX} modes are set, which is the limit", wanted.consumer_group);
         return Err(Refusal::new(ResponseCode::InvalidParameter, remark));
     }
-    session.durable_after(pops.modes.set(wanted));
+    session.copied_after(pops.modes.set(wanted));
     reply_ok(request, out);
     Ok(())
 }

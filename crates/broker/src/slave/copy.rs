@@ -95,9 +95,9 @@ impl Copy {
         Wanted { place: self.place, piece: self.piece }
     }
 
-    /// Whether what comes are changes of what is here: the tables are those of the place.
-    pub(crate) fn is_changed_in_place(&self) -> bool {
-        self.gathered.is_none()
+    /// How many rows are gathered that will take the place of what is here; none if what comes are changes of that: the tables are those of the place.
+    pub(crate) fn gathered(&self) -> Option<usize> {
+        self.gathered.as_ref().map(|gathered| gathered.rows.len())
     }
 
     /// The bundle, or the snapshot, of which some pieces have come, comes again from its first one. False if none has.

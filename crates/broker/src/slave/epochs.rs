@@ -27,6 +27,7 @@ pub(super) async fn agree(broker: &Arc<Broker>, address: &str) -> Result<Extent,
     if state.broker_role == "SLAVE" || state.is_fenced {
         return Err(AskError::IsNoMaster { address: address.to_owned() });
     }
+    broker.switch.note_master_role(&state.broker_role);
     let epoch = u64::try_from(state.epoch).unwrap_or(0);
     let theirs = ask::epochs(&state.epochs).ok_or_else(|| failed("they are not those of one log".to_owned()))?;
     let (kept, own) = (broker.switch.kept(), broker.switch.epochs());

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use protocol::LogOffset;
 use protocol::code::ResponseCode;
+use tokio::time::timeout;
 
 use super::check::check_master;
 use super::copy::{Copy, CopyError, Step};
@@ -21,6 +22,8 @@ use crate::tasks::Stop;
 
 /// Pause before a master that did not answer is asked again.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
+/// Between two looks at whether the journal is to be followed, while that here is written.
+const LOOK_AT_MASTER: Duration = Duration::from_millis(250);
 /// Between two looks at the end of the log.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -72,13 +75,17 @@ pub(crate) async fn follow_journal(broker: Arc<Broker>, mut stop: Stop) {
 async fn follow(broker: &Arc<Broker>, address: &str) -> Result<Infallible, Ended> {
     let master = Master { client: &broker.registry.client, address };
     let identity = broker.identity();
-    let mut copy = Copy::new(broker.master_journal.place());
+    // Where the tables here are, by what is asked for. If they are elsewhere, or nowhere, when an answer is here, that is not for them.
+    let mut at = broker.master_journal.place();
+    let mut copy = Copy::new(at);
     // Ends with an error: the master is gone, or another one.
     loop {
         if !broker.master_journal.is_offered(address) {
             return Err(Ended::NotOffered);
         }
-        let told = match master.journal(&identity, &copy.wanted()).await {
+        let wanted = copy.wanted();
+        let written = at.filter(|at| at.life == wanted.place.life && copy.gathered().is_none()).map(|at| at.position);
+        let told = match master.journal(&identity, &wanted, written).await {
             // The rest of a bundle that it does not have at hand any more: it comes whole.
             Err(MasterError::Refused { code, .. })
                 if code == ResponseCode::QueryNotFound as i32 && copy.begin_bundle_again() =>
@@ -90,22 +97,37 @@ async fn follow(broker: &Arc<Broker>, address: &str) -> Result<Infallible, Ended
         broker.master_journal.note_end(told.journal_end);
         let log_end = told.log_end;
         let step = copy.take(told)?;
+        let is_for_tables = || broker.master_journal.is_offered(address) && broker.master_journal.place() == at;
         if let Step::Nothing = step {
-            if copy.is_changed_in_place() {
-                broker.master_journal.follows();
+            let _taking = broker.master_journal.taking.lock().await;
+            if !is_for_tables() {
+                return Err(Ended::NotOffered);
+            }
+            match copy.gathered() {
+                None => broker.master_journal.follows(),
+                Some(rows) => broker.master_journal.gathers(rows),
             }
             continue;
         }
+        if let Step::Replace(rows, _) = &step
+            && is_for_tables()
+        {
+            broker.master_journal.gathers(rows.len());
+        }
         until_log_has(broker, address, log_end).await?;
-        let _taking = broker.master_journal.taking.lock().await;
-        check_master(broker, address)?;
-        if !broker.master_journal.is_offered(address) {
-            return Err(Ended::NotOffered);
+        {
+            let _taking = broker.master_journal.taking.lock().await;
+            check_master(broker, address)?;
+            if !is_for_tables() {
+                return Err(Ended::NotOffered);
+            }
+            beside(broker, move |broker| rows::take(broker, step)).await.map_err(CopyError::from)?;
+            at = broker.master_journal.place();
+            if at.is_some() {
+                broker.master_journal.follows();
+            }
         }
-        beside(broker, move |broker| rows::take(broker, step)).await.map_err(CopyError::from)?;
-        if broker.master_journal.place().is_some() {
-            broker.master_journal.follows();
-        }
+        until_written(broker, address).await?;
     }
 }
 
@@ -124,3 +146,19 @@ async fn until_log_has(broker: &Broker, address: &str, end: LogOffset) -> Result
     }
     Ok(())
 }
+
+/// Waits until the journal here is written, while that of this master is to be followed. The master answers by it what must not be lost with itself.
+async fn until_written(broker: &Broker, address: &str) -> Result<(), Ended> {
+    let journal = broker.store.journal();
+    let (written, position) = (journal.written(), journal.position());
+    // Ends when it is written, or when another master is to be followed.
+    while timeout(LOOK_AT_MASTER, written.reached(position)).await.is_err() {
+        if !broker.master_journal.is_offered(address) {
+            return Err(Ended::NotOffered);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

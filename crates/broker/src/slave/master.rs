@@ -253,8 +253,14 @@ impl Master<'_> {
         })
     }
 
-    /// 30002, which only a master of ours knows: the piece of the journal that is wanted, as soon as there is one.
-    pub(super) async fn journal(&self, slave: &Identity, wanted: &Wanted) -> Result<Told, MasterError> {
+    /// 30002, which only a master of ours knows: the piece of the journal that is wanted, as soon as there is one. `written`: up to where its changes
+    /// are in the journal here.
+    pub(super) async fn journal(
+        &self,
+        slave: &Identity,
+        wanted: &Wanted,
+        written: Option<u64>,
+    ) -> Result<Told, MasterError> {
         let life = wanted.place.life.to_string();
         let fields = CopyJournal {
             broker_name: &slave.broker_name,
@@ -265,6 +271,7 @@ impl Master<'_> {
             piece: i64::try_from(wanted.piece).unwrap_or(i64::MAX),
             wait_millis: i32::try_from(JOURNAL_WAIT.as_millis()).unwrap_or(i32::MAX),
             max_bytes: JOURNAL_PIECE_BYTES,
+            written: written.and_then(|written| i64::try_from(written).ok()),
         };
         let answer = self.ask_for(request::COPY_JOURNAL, &fields, JOURNAL_WAIT + PATIENCE).await?;
         let reply = CopyJournalReply::decode(&answer.fields.as_fields())?;

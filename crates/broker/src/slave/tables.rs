@@ -26,6 +26,7 @@ use crate::client::commit_at_slave::end;
 use crate::state::offsets::split_key;
 use crate::state::topics::QUEUES_MAX;
 use crate::static_topic::accept;
+use crate::switch::ask;
 use crate::tasks::Stop;
 
 /// How often it is looked whether something is to be done.
@@ -34,6 +35,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const MARKS_EVERY: u64 = 3;
 /// A log that is no further behind the master's is near it.
 const NEAR_BYTES: u64 = 16 << 20;
+/// For a question about the master itself.
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Looks between two questions for all tables.
 const TABLES_EVERY: u64 = 10;
 
@@ -229,6 +232,11 @@ async fn take_beside_journal(broker: &Arc<Broker>, address: &str, known: &mut Kn
         }
     }
     take_timer_counts(broker, &master).await?;
+    // It may have been changed since the copy of the log began.
+    if let Ok(state) = ask::member(&broker.registry.client, address, PATIENCE).await {
+        check_master(broker, address)?;
+        broker.switch.note_master_role(&state.broker_role);
+    }
     Ok(false)
 }
 

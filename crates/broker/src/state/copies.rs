@@ -308,6 +308,11 @@ impl Copies {
         stages
     }
 
+    /// How many slaves a send waits for where neither its topic nor itself says anything, 255 at most.
+    pub(crate) fn needed_by_setting(&self) -> usize {
+        (self.path.0.load(Ordering::Acquire) & 0xff) as usize
+    }
+
     #[cold]
     fn not_enough(&self, path: Path) -> Refusal {
         let least = self.state.lock().rule.least;

@@ -1,14 +1,23 @@
 //! What a master keeps of the slaves that copy its journal (30002): where each has come to, so that its next request goes on there.
-//! `master/journal.rs` answers them.
+//! `master/journal.rs` answers them. A change of settings waits here until as many slaves have it as the broker waits for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use env::{Random, TimeMs};
 use journal::JournalCopier;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use protocol::code::ResponseCode;
+use replica::lag::Slaves;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::timeout;
+
+use crate::broker::Broker;
+use crate::caller::JOURNAL_TIMEOUT;
+use crate::refusal::Refusal;
+use crate::state::copies::Copies;
 
 /// Slaves whose place is kept: more than a set has. Of one more the oldest place goes.
 const PLACES_MAX: usize = 16;
@@ -37,13 +46,104 @@ pub(crate) struct JournalCopies {
     /// By the id of the slave. Taken out while a request is answered. Guards itself only.
     places: Mutex<BTreeMap<i64, Place>>,
     under_way: Arc<Semaphore>,
+    /// Up to where slaves have all changes in their own journals, by their ids: of those that follow the journal.
+    written: watch::Sender<BTreeMap<i64, u64>>,
+    /// The furthest position up to which an answer waits for slaves, or has. Relaxed: it stands alone.
+    awaited: AtomicU64,
+}
+
+/// How many slaves are to have the journal before a change of settings is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Needed(usize);
+
+impl Needed {
+    /// As many as a send waits for, of those that are connected and follow the journal: others never have it, or are on their way to it.
+    pub(crate) fn of(copies: &Copies, slaves: &Slaves, journal: &JournalCopies) -> Needed {
+        let needed = copies.needed_by_setting();
+        if needed == 0 {
+            return Needed(0);
+        }
+        let written = journal.written.borrow().clone();
+        let follows = |id: &i64| slaves.any(|slave| slave.peer.broker_id == Some(*id));
+        Needed(needed.min(written.keys().filter(|id| follows(id)).count()))
+    }
+
+    pub(crate) fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// A wait for slaves that are to have a change of settings.
+pub(crate) struct Copying {
+    copies: Arc<JournalCopies>,
+    needed: Needed,
+    limit: Duration,
+}
+
+impl Copying {
+    /// Whether they have the journal up to `position`.
+    pub(crate) fn has(&self, position: u64) -> bool {
+        position == 0 || self.copies.have(self.needed, position)
+    }
+
+    /// Waits until they have.
+    pub(crate) async fn come(&self, position: u64) -> Result<(), NotCopied> {
+        self.copies.come(self.needed, position, self.limit).await
+    }
+}
+
+impl Broker {
+    /// Whether the slaves that a change of settings waits for have the journal up to `position`.
+    pub(crate) fn has_copied(&self, position: u64) -> bool {
+        position == 0 || self.copying().has(position)
+    }
+
+    /// A wait for them.
+    pub(crate) fn copying(&self) -> Copying {
+        let needed = Needed::of(&self.copies, &self.slaves, &self.journal_copies);
+        let limit = Duration::from_millis(self.store_settings.load().slave_timeout).min(JOURNAL_TIMEOUT);
+        Copying { copies: Arc::clone(&self.journal_copies), needed, limit }
+    }
+}
+
+/// Fewer slaves have a change than an answer needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotCopied {
+    needed: usize,
+    has: usize,
+    limit: Duration,
+}
+
+impl NotCopied {
+    /// How long was waited.
+    pub(crate) fn limit(self) -> Duration {
+        self.limit
+    }
+
+    /// In place of the answer.
+    pub(crate) fn refusal(self) -> Refusal {
+        let NotCopied { needed, has, limit } = self;
+        let remark = format!(
+            "[GANTRY]done here, but {} of {needed} slaves do not have it in their journal within {} ms (slaveTimeout, 2000 at most): if this broker is lost before \
+             they have it, it is gone; to ask once more changes nothing else",
+            needed.saturating_sub(has),
+            limit.as_millis()
+        );
+        Refusal::new(ResponseCode::SystemError, remark)
+    }
 }
 
 impl JournalCopies {
     pub(crate) fn new(random: &Random, now: TimeMs) -> JournalCopies {
         // Runs of one broker differ also where chance is seeded.
         let life = (random.next_u64() ^ now.0.unsigned_abs()).max(1);
-        JournalCopies { life, places: Mutex::default(), under_way: Arc::new(Semaphore::new(UNDER_WAY_MAX)) }
+        JournalCopies {
+            life,
+            places: Mutex::default(),
+            under_way: Arc::new(Semaphore::new(UNDER_WAY_MAX)),
+            written: watch::Sender::default(),
+            awaited: AtomicU64::new(0),
+        }
     }
 
     /// Names this run of the broker, not 0. A loss of power may take the end of a journal: its positions mean others in another run.
@@ -54,6 +154,43 @@ impl JournalCopies {
     /// Room for one more request; none if too many are under way.
     pub(crate) fn begin(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.under_way).try_acquire_owned().ok()
+    }
+
+    /// A slave says up to where it has all changes in its own journal; none: it does not follow this one yet.
+    pub(crate) fn told(&self, slave: i64, position: Option<u64>) {
+        self.written.send_if_modified(|written| {
+            let before = match position {
+                Some(position) => written.insert(slave, position),
+                None => written.remove(&slave),
+            };
+            if written.len() > PLACES_MAX {
+                // More than a set has: one that is not there, perhaps, and tells it again if it is.
+                let other = written.keys().find(|other| **other != slave).copied();
+                other.and_then(|other| written.remove(&other));
+            }
+            before != position
+        });
+    }
+
+    /// Whether an answer waits until this slave has what it is about to be told.
+    pub(crate) fn is_awaited(&self, slave: i64) -> bool {
+        let has = self.written.borrow().get(&slave).copied();
+        has.is_some_and(|has| has < self.awaited.load(Ordering::Relaxed))
+    }
+
+    /// Whether so many slaves have the journal up to `position`.
+    pub(crate) fn have(&self, needed: Needed, position: u64) -> bool {
+        needed.is_none() || count(&self.written.borrow(), position) >= needed.0
+    }
+
+    /// Waits until they have, for `limit` at most.
+    pub(crate) async fn come(&self, needed: Needed, position: u64, limit: Duration) -> Result<(), NotCopied> {
+        self.awaited.fetch_max(position, Ordering::Relaxed);
+        let mut written = self.written.subscribe();
+        let come = written.wait_for(|written| count(written, position) >= needed.0);
+        let is_in_time = needed.is_none() || timeout(limit, come).await.is_ok();
+        let has = count(&self.written.borrow(), position);
+        if is_in_time { Ok(()) } else { Err(NotCopied { needed: needed.0, has, limit }) }
     }
 
     /// Takes the place of a slave, if it is what is asked for.
@@ -81,4 +218,8 @@ impl JournalCopies {
         // They close files.
         drop((gone, before));
     }
+}
+
+fn count(written: &BTreeMap<i64, u64>, position: u64) -> usize {
+    written.values().filter(|has| **has >= position).count()
 }

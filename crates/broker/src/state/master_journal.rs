@@ -56,8 +56,10 @@ pub(crate) struct MasterJournal {
     keeper: Keeper,
     /// The main port of the master whose journal is to be followed; none: tables are asked for.
     offered: watch::Sender<Option<Arc<str>>>,
-    /// All tables were replaced by, or went on with, the journal since it was offered. Relaxed: it stands alone.
+    /// All tables were replaced by, or went on with, the journal since it was offered, and its rows are not gathered anew. Relaxed: it stands alone.
     is_followed: AtomicBool,
+    /// How many rows are gathered that will take the place of all that are here. Relaxed: it stands alone.
+    gathered: AtomicU64,
     /// Where the master's journal ended when that answered last. Relaxed: it stands alone.
     end: AtomicU64,
     /// Guards itself only.
@@ -82,6 +84,7 @@ impl MasterJournal {
             keeper: Keeper::of(store),
             offered: watch::Sender::new(None),
             is_followed: AtomicBool::new(false),
+            gathered: AtomicU64::new(UNKNOWN),
             end: AtomicU64::new(UNKNOWN),
             failure: Mutex::default(),
             taking: tokio::sync::Mutex::default(),
@@ -141,12 +144,25 @@ impl MasterJournal {
     /// The tables here are those that the journal had at [`MasterJournal::place`].
     pub(crate) fn follows(&self) {
         self.is_followed.store(true, Ordering::Relaxed);
+        self.gathered.store(UNKNOWN, Ordering::Relaxed);
         *self.failure.lock() = None;
     }
 
     /// Whether that is so.
     pub(crate) fn is_followed(&self) -> bool {
         self.is_followed.load(Ordering::Relaxed)
+    }
+
+    /// So many rows of the journal have come that will take the place of all that are here, once they are whole. Until then the tables here are those of
+    /// an earlier place.
+    pub(crate) fn gathers(&self, rows: usize) {
+        self.is_followed.store(false, Ordering::Relaxed);
+        self.gathered.store(rows as u64, Ordering::Relaxed);
+    }
+
+    /// How many these are; none if rows are not gathered.
+    pub(crate) fn gathered(&self) -> Option<u64> {
+        Some(self.gathered.load(Ordering::Relaxed)).filter(|rows| *rows != UNKNOWN)
     }
 
     /// The master's journal has come to this.

@@ -38,6 +38,9 @@ const JOURNAL_PATIENCE: Duration = Duration::from_secs(2);
 /// Addresses of other brokers of the set that are remembered.
 const SEEN_MAX: usize = 64;
 
+/// Roles of a master, as `brokerRole` has them.
+pub(crate) const MASTER_ROLES: [&str; 2] = ["ASYNC_MASTER", "SYNC_MASTER"];
+
 /// What the journal keeps of switches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -50,6 +53,8 @@ pub(crate) struct Kept {
     pub(crate) in_force: Option<InForce>,
     /// The id that a master had as a slave.
     pub(crate) former_id: Option<i64>,
+    /// How the master of this slave acknowledged when it was asked last, as `brokerRole` has it.
+    pub(crate) master_role: Option<String>,
     /// It was the master, and the successor is to be asked until it has taken over.
     pub(crate) handed: Option<Handed>,
 }
@@ -114,8 +119,8 @@ pub(crate) struct Switch {
     ordered: Notify,
     /// How the last one went.
     said: Mutex<Option<String>>,
-    /// `brokerRole` and `brokerId` as the file has them.
-    file: [String; 2],
+    /// `brokerRole` and `brokerId` as the file has them. Guards itself only.
+    file: Mutex<[String; 2]>,
     /// Other brokers of the set by their main ports, and whether they are ours.
     seen: Mutex<BTreeMap<String, bool>>,
 }
@@ -200,20 +205,19 @@ impl Switch {
     /// `settings`: those in force ([`role_in_force`]).
     pub(crate) fn load(store: &Arc<Store>, settings: &Settings, standing: Standing) -> Switch {
         let mut kept = load(store.journal());
-        let now = ["brokerRole", "brokerId"].map(|key| settings.text(key));
+        let file = settings.without_switch();
         let is_by_switch = settings.origin("brokerRole") == Origin::Switch;
         // If the file says the same as the switch, or has been edited, it is as if no switch had been made.
-        if !is_by_switch {
-            kept.in_force = None;
+        kept.in_force = kept.in_force.filter(|_| is_by_switch);
+        if let Some(in_force) = &mut kept.in_force {
+            // A master may have been told in its file to acknowledge otherwise.
+            in_force.role = settings.text("brokerRole");
+            [in_force.file_role, in_force.file_id] = file.clone();
         }
-        let file = match &kept.in_force {
-            Some(InForce { file_role, file_id, .. }) => [file_role.clone(), file_id.clone()],
-            None => now,
-        };
         Switch {
             keeper: Keeper::of(store),
             standing,
-            file,
+            file: Mutex::new(file),
             kept: Mutex::new(kept),
             epochs: Mutex::new(load_epochs(store.journal())),
             gate: watch::Sender::new(Gate::Open),
@@ -229,10 +233,14 @@ impl Switch {
     /// At a start, before anybody is served: lets the next start know what this one is, and has a new master's epoch begin where its log ends. What is
     /// put is on the device when this returns.
     pub(crate) async fn begin(self: &Arc<Switch>, journal: &Journal, end: LogOffset) -> Result<(), JournalIsLate> {
-        let was_slave = was_slave(journal);
+        let (was_slave, in_force) = (was_slave(journal), load(journal).in_force);
         journal.attach(tables::ROLE, Arc::clone(self) as Arc<dyn Table>);
         journal.attach(tables::EPOCHS, Arc::new(Rows(Arc::clone(self))));
         let mut position = None;
+        // What was edited in the file is known then: to edit it back is another edit.
+        if in_force != self.kept().in_force {
+            position = Some(self.put(|_| ()));
+        }
         if self.standing.is_slave() {
             let id = self.standing.broker_id.to_le_bytes();
             if was_slave != Some(self.standing.broker_id) {
@@ -249,7 +257,7 @@ impl Switch {
             // The file has made a master of it: that is a switch as well.
             let id = was_slave.or(kept.in_force.map(|before| before.broker_id)).unwrap_or(MASTER_ID);
             let epoch = epochs::next_unheard(kept.epoch, id);
-            let next = Kept { epoch, is_holder: true, former_id: Some(id), handed: None, in_force: None };
+            let next = Kept { epoch, is_holder: true, former_id: Some(id), ..Kept::default() };
             position = Some(self.put(|kept| *kept = next));
         }
         let Kept { epoch, is_holder, .. } = self.kept();
@@ -294,22 +302,39 @@ impl Switch {
 
     /// The next life has this role, and keeps what `next` says besides.
     pub(crate) fn next_is(&self, role: &str, broker_id: i64, next: Kept) -> u64 {
-        let [file_role, file_id] = self.file.clone();
+        let [file_role, file_id] = self.file.lock().clone();
         let in_force = Some(InForce { role: role.to_owned(), broker_id, file_role, file_id });
         self.put(|kept| *kept = Kept { in_force, ..next })
     }
 
-    /// How a master acknowledges has been changed while it runs. Says whether the journal keeps it: the file says that this is a slave. Then also up to
-    /// where the journal has to be for it.
-    pub(crate) fn keeps_role(&self, role: &str) -> Option<u64> {
-        let is_by_switch = self.kept.lock().in_force.is_some();
-        (is_by_switch && is_slave(&self.file[0])).then(|| {
-            self.put(|kept| {
-                if let Some(in_force) = &mut kept.in_force {
-                    role.clone_into(&mut in_force.role);
-                }
-            })
-        })
+    /// How a master acknowledges has been changed while it runs. Says whether that goes into the file, which it does not if that is a slave's, and up to where
+    /// the journal has to be for it.
+    pub(crate) fn keeps_role(&self, role: &str) -> (bool, u64) {
+        let is_for_file = {
+            let mut file = self.file.lock();
+            let is_for_file = !is_slave(&file[0]);
+            if is_for_file {
+                role.clone_into(&mut file[0]);
+            }
+            is_for_file
+        };
+        if self.kept.lock().in_force.is_none() {
+            return (true, 0);
+        }
+        let position = self.put(|kept| {
+            if let Some(in_force) = &mut kept.in_force {
+                role.clone_into(&mut in_force.role);
+            }
+        });
+        (is_for_file, position)
+    }
+
+    /// The master of this slave acknowledges so. This broker will as well, if it has to take over from a master that is gone.
+    pub(crate) fn note_master_role(&self, role: &str) {
+        let is_news = self.kept.lock().master_role.as_deref() != Some(role);
+        if is_news && MASTER_ROLES.contains(&role) {
+            self.put(|kept| kept.master_role = Some(role.to_owned()));
+        }
     }
 
     /// The epochs of a master whose log is about to be copied.
@@ -518,15 +543,30 @@ mod tests {
     }
 
     /// A start with these settings, up to the role; then `then`, and the end.
-    async fn start<T>(dir: &Path, mut settings: Settings, then: impl AsyncFnOnce(&Arc<Switch>, Standing) -> T) -> T {
+    async fn start<T>(dir: &Path, settings: Settings, then: impl AsyncFnOnce(&Arc<Switch>, Standing) -> T) -> T {
+        start_as(dir, settings, async |switch, settings| then(switch, Standing::of(&settings.broker().unwrap())).await)
+            .await
+    }
+
+    /// The same with the settings in force.
+    async fn start_as<T>(
+        dir: &Path,
+        mut settings: Settings,
+        then: impl AsyncFnOnce(&Arc<Switch>, &Settings) -> T,
+    ) -> T {
         let (store, _) = Store::open(StoreOptions::at(dir), StoreEnv::real()).unwrap();
         role_in_force(store.journal(), &mut settings).unwrap();
         let standing = Standing::of(&settings.broker().unwrap());
         let switch = Arc::new(Switch::load(&store, &settings, standing));
         switch.begin(store.journal(), store.end()).await.unwrap();
-        let got = then(&switch, standing).await;
+        let got = then(&switch, &settings).await;
         store.close().unwrap();
         got
+    }
+
+    /// The role with which a start begins.
+    async fn role(dir: &Path, settings: Settings) -> String {
+        start_as(dir, settings, async |_, settings| settings.text("brokerRole")).await
     }
 
     #[tokio::test]
@@ -554,6 +594,67 @@ mod tests {
         .await;
     }
 
+    /// The settings of another life in the process: those of the first, and what was changed in the life before.
+    fn with(mut settings: Settings, requested: Vec<(&'static str, String)>) -> Settings {
+        requested.into_iter().for_each(|(key, value)| _ = settings.set(key, &value));
+        settings
+    }
+
+    #[tokio::test]
+    async fn how_a_master_acknowledges_that_was_set_while_it_ran_counts_behind_switches_and_a_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = || settings("ASYNC_MASTER", "0");
+        let slave = Kept { epoch: 101, ..Kept::default() };
+        // It goes into the file, too.
+        let requested = start_as(dir.path(), file(), async |switch, settings| {
+            let settings = with(settings.clone(), vec![("brokerRole", "SYNC_MASTER".to_owned())]);
+            assert!(switch.keeps_role("SYNC_MASTER").0, "the file is a master's");
+            switch.is_on_device(switch.next_is("SLAVE", 1, slave)).await.unwrap();
+            settings.requested()
+        })
+        .await;
+        let requested = start_as(dir.path(), with(file(), requested), async |switch, settings| {
+            assert_eq!(settings.text("brokerRole"), "SLAVE");
+            let next = Kept { epoch: 201, is_holder: true, former_id: Some(1), ..Kept::default() };
+            switch.is_on_device(switch.next_is("SYNC_MASTER", 0, next)).await.unwrap();
+            settings.requested()
+        })
+        .await;
+        start_as(dir.path(), with(file(), requested), async |switch, settings| {
+            assert_eq!(settings.text("brokerRole"), "SYNC_MASTER");
+            switch.keeps_role("ASYNC_MASTER");
+            switch.is_on_device(switch.keeper.store().unwrap().journal().position()).await.unwrap();
+        })
+        .await;
+        assert_eq!(role(dir.path(), settings("ASYNC_MASTER", "0")).await, "ASYNC_MASTER");
+    }
+
+    #[tokio::test]
+    async fn a_role_in_the_file_that_is_changed_and_changed_back_is_changed_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        start(dir.path(), settings("ASYNC_MASTER", "0"), async |switch, _| {
+            let next = Kept { epoch: 101, ..Kept::default() };
+            switch.is_on_device(switch.next_is("SLAVE", 1, next)).await.unwrap();
+        })
+        .await;
+        assert_eq!(role(dir.path(), settings("ASYNC_MASTER", "0")).await, "SLAVE");
+        assert_eq!(role(dir.path(), settings("SLAVE", "3")).await, "SLAVE");
+        assert_eq!(role(dir.path(), settings("ASYNC_MASTER", "0")).await, "ASYNC_MASTER");
+    }
+
+    #[tokio::test]
+    async fn how_a_master_acknowledges_can_be_changed_in_its_file_and_changed_back() {
+        let dir = tempfile::tempdir().unwrap();
+        start(dir.path(), settings("ASYNC_MASTER", "0"), async |switch, _| {
+            let next = Kept { epoch: 101, is_holder: true, former_id: Some(1), ..Kept::default() };
+            switch.is_on_device(switch.next_is("SYNC_MASTER", 0, next)).await.unwrap();
+        })
+        .await;
+        assert_eq!(role(dir.path(), settings("ASYNC_MASTER", "0")).await, "SYNC_MASTER");
+        assert_eq!(role(dir.path(), settings("SYNC_MASTER", "0")).await, "SYNC_MASTER");
+        assert_eq!(role(dir.path(), settings("ASYNC_MASTER", "0")).await, "ASYNC_MASTER");
+    }
+
     #[tokio::test]
     async fn a_new_master_has_its_epoch_begin_once() {
         let dir = tempfile::tempdir().unwrap();
@@ -566,7 +667,7 @@ mod tests {
             start(dir.path(), settings("SLAVE", "2"), async |switch, standing| {
                 assert!(standing.is_master());
                 assert_eq!(switch.epochs().list(), [Epoch { number: 102, start: LogOffset(0) }]);
-                assert!(switch.keeps_role("ASYNC_MASTER").is_some(), "the file is a slave's");
+                assert!(!switch.keeps_role("ASYNC_MASTER").0, "the file is a slave's");
             })
             .await;
         }

@@ -196,6 +196,11 @@ async fn begin(broker: &Arc<Broker>, is_there: bool) {
     if is_there && timeout(LAST_TABLES, last).await.is_err() {
         tracing::warn!("the old master does not tell its last offsets in time: some messages may come again");
     }
+    if broker.standing.is_slave() && !has_exact_tables(broker, is_there) {
+        tracing::warn!(
+            "the journal of the old master is not here up to its end: topics, offsets, delays and leases are those that came last, and messages may come again"
+        );
+    }
     // Held to the end: this broker is not stopped between the rows of a piece.
     let _taking = timeout(LAST_TABLES, broker.master_journal.taking.lock()).await;
     broker.switch.fence(&broker.store);
@@ -203,6 +208,14 @@ async fn begin(broker: &Arc<Broker>, is_there: bool) {
     broker.switch.begin_anew();
     // Until it is stopped.
     std::future::pending::<()>().await;
+}
+
+/// Whether the tables here are those of the old master's journal, up to where that was heard of.
+fn has_exact_tables(broker: &Broker, is_there: bool) -> bool {
+    let journal = &broker.master_journal;
+    // A master that is gone is not followed any more.
+    let is_followed = journal.is_followed() || !is_there;
+    is_followed && journal.gathered().is_none() && journal.place().is_some()
 }
 
 /// Waits until all of the old master's journal is here, if it is followed.

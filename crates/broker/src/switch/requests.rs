@@ -13,7 +13,7 @@ use crate::client::register::told_address;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::role;
-use crate::state::switch::{Kept, Order};
+use crate::state::switch::{Kept, MASTER_ROLES, Order};
 
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
@@ -103,7 +103,7 @@ pub(crate) fn take_over(
         return Err(refused("the device here does not have all of the log yet"));
     }
     let id = broker.standing.broker_id;
-    let role = broker_role.filter(|role| ["ASYNC_MASTER", "SYNC_MASTER"].contains(role));
+    let role = broker_role.or(kept.master_role.as_deref()).filter(|role| MASTER_ROLES.contains(role));
     let role = role.unwrap_or(match broker.settings.load().broker_role {
         BrokerRole::Slave => role::text(BrokerRole::AsyncMaster),
         master @ (BrokerRole::AsyncMaster | BrokerRole::SyncMaster) => role::text(master),

@@ -89,16 +89,28 @@ async fn give_way(broker: &Arc<Broker>, rival: &Rival) {
     }
 }
 
-/// The master of this set with the latest epoch, if that is later than this broker's.
-async fn look(broker: &Arc<Broker>) -> Option<Rival> {
-    let own = told_address(&broker.settings.load().broker_ip1, broker.advertised);
-    let mut listed: Vec<(i64, String)> = Vec::new();
+/// The ids and addresses of this set's brokers that name servers list. They are asked at once: of several that do not answer each would take the time of
+/// a start that is left for the others.
+async fn listed(broker: &Arc<Broker>) -> Vec<(i64, String)> {
+    let mut asked = JoinSet::new();
     for server in broker.registry.addresses() {
+        let (broker, server) = (Arc::clone(broker), server.to_owned());
+        asked.spawn(async move { timeout(PATIENCE, master::brokers(&broker, &server)).await });
+    }
+    let mut listed = Vec::new();
+    while let Some(told) = asked.join_next().await {
         // What one does not say, another may.
-        if let Ok(Ok(Some(brokers))) = timeout(PATIENCE, master::brokers(broker, server)).await {
+        if let Ok(Ok(Ok(Some(brokers)))) = told {
             listed.extend(brokers.into_iter().flat_map(|BrokerData { broker_addrs, .. }| broker_addrs));
         }
     }
+    listed
+}
+
+/// The master of this set with the latest epoch, if that is later than this broker's.
+async fn look(broker: &Arc<Broker>) -> Option<Rival> {
+    let own = told_address(&broker.settings.load().broker_ip1, broker.advertised);
+    let listed = listed(broker).await;
     let others = listed.iter().map(|(_, address)| address.clone()).filter(|address| *address != own);
     let mut asked = JoinSet::new();
     for (address, is_ours) in broker.switch.see(others) {
@@ -135,4 +147,87 @@ async fn look(broker: &Arc<Broker>) -> Option<Rival> {
     let is_free = |id: &i64| *id > MASTER_ID && !taken.contains(id);
     let free_id = state.former_id.filter(is_free).or_else(|| (1..=i64::MAX).find(is_free)).unwrap_or(1);
     Some(Rival { address, epoch: u64::try_from(state.epoch).unwrap_or(0), free_id })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use net::{Burst, Connection, Listener, ListenerOptions, Outgoing, Service};
+    use parking_lot::Mutex;
+    use protocol::body::{KvTable, TopicRoute};
+    use protocol::code::{ResponseCode, request};
+    use protocol::fastjson::{self, Dialect};
+
+    use super::*;
+    use crate::started;
+
+    /// A name server and the only broker that it knows.
+    #[derive(Default)]
+    struct Played {
+        set: Mutex<Option<BrokerData>>,
+        state: Mutex<MemberState>,
+    }
+
+    impl Service for Played {
+        type Session = ();
+        type Work = ();
+
+        fn open(&self, _: &Connection<()>) {}
+
+        async fn serve(&self, _: &mut (), burst: &mut Burst<'_>, out: &mut Outgoing) {
+            while let Some(asked) = burst.next() {
+                let body = match asked.header.code {
+                    request::GET_ROUTEINFO_BY_TOPIC => {
+                        let broker_datas = self.set.lock().clone().into_iter().collect();
+                        fastjson::to_vec(&TopicRoute { broker_datas, ..TopicRoute::default() }, Dialect::FastJson)
+                    }
+                    request::GET_BROKER_RUNTIME_INFO => {
+                        let told = ["commitLogMinOffset", "commitLogMaxOffset", "gantryVersion"];
+                        let table = told.map(|key| (key.to_owned(), "0".to_owned())).into();
+                        fastjson::to_vec(&KvTable { table }, Dialect::FastJson)
+                    }
+                    request::GET_MEMBER_STATE => fastjson::to_vec(&*self.state.lock(), Dialect::FastJson),
+                    _ => Vec::new(),
+                };
+                out.reply(asked.reply_to(), ResponseCode::Success, None, &(), &body);
+            }
+        }
+
+        async fn resume(&self, _: &mut (), (): (), _: &mut Outgoing) {}
+
+        fn close(&self, (): ()) {}
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn name_servers_that_do_not_answer_do_not_keep_a_start_from_what_another_one_says() {
+        let played = Arc::new(Played::default());
+        let options = ListenerOptions { tls: None, ..ListenerOptions::default() };
+        let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), options, Arc::clone(&played)).unwrap();
+        let address = listener.local_addr().to_string();
+        tokio::spawn(listener.run(std::future::pending()));
+        let silent: Vec<TcpListener> = (0..4).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
+        let servers = silent.iter().map(|server| server.local_addr().unwrap().to_string());
+        let servers = servers.chain([address.clone()]).collect();
+        let dir = tempfile::tempdir().unwrap();
+        let (store, broker) = started::at(dir.path(), servers).await;
+        let identity = broker.identity();
+        *played.state.lock() = MemberState {
+            cluster_name: identity.cluster_name.clone(),
+            broker_name: identity.broker_name.clone(),
+            broker_role: "ASYNC_MASTER".to_owned(),
+            epoch: 101,
+            former_id: Some(1),
+            ..MemberState::default()
+        };
+        *played.set.lock() = Some(BrokerData {
+            cluster: identity.cluster_name,
+            broker_name: identity.broker_name,
+            broker_addrs: [(MASTER_ID, address.clone())].into(),
+            ..BrokerData::default()
+        });
+        assert_eq!(at_start(&broker).await, Some(Rival { address, epoch: 101, free_id: 1 }));
+        broker.stop().await.unwrap();
+        store.close().unwrap();
+    }
 }

@@ -81,8 +81,8 @@ struct Waiting {
     /// Since when it has waited for the device, by the clock's elapsed time.
     since: Duration,
     limits: Limits,
-    /// Its topic was not in the journal in time.
-    is_topic_late: bool,
+    /// Its topic was not in the journal in time, here or at slaves.
+    late_topic: Option<Missed>,
     /// Stages that have not come in time: answers that ask for one of them are given.
     given_up: Stages,
     /// What answers still wait for; see [`Waiting::look`].
@@ -96,6 +96,8 @@ struct Waiting {
 pub(crate) enum Missed {
     /// The journal, with the topic of the burst, within this time.
     Journal(Duration),
+    /// The journals of slaves, with the topic of the burst, within this time.
+    Topic(Duration),
     /// This stage of the burst.
     Stage(Stage),
     /// Slaves that this stage needs: they are not there.
@@ -112,6 +114,7 @@ impl Missed {
     fn cause(self) -> Cause {
         match self {
             Missed::Journal(_) => Cause::Flush,
+            Missed::Topic(_) => Cause::Replica,
             Missed::Stage(stage) | Missed::Slaves(stage) => cause(Stages::NONE.with(stage)),
         }
     }
@@ -149,7 +152,7 @@ impl Waiting {
 impl Wishes for Waiting {
     fn wish(&self) -> Wish {
         // One that is late already has its answers at once.
-        let answers = if self.is_topic_late { Stages::NONE } else { self.left };
+        let answers = if let Some(Missed::Journal(_)) = self.late_topic { Stages::NONE } else { self.left };
         Wish { answers, has_consumers: self.burst.has_consumers(), end: self.burst.end }
     }
 }
@@ -168,18 +171,25 @@ impl Acknowledgements {
         let (limits, since) = (Limits::of(broker), broker.clock.elapsed());
         let debt = Some(burst.inbox.owe());
         let (given_up, left) = (Stages::NONE, Stages::NONE);
-        let mut waiting = Waiting { burst, since, limits, is_topic_late: false, given_up, left, debt };
+        let mut waiting = Waiting { burst, since, limits, late_topic: None, given_up, left, debt };
         waiting.look();
         let is_on_device = waiting.burst.receipts.stages.ask_for_device();
         let mark = broker.store.journal().mark_of(durable_after, is_on_device);
-        if mark.get() >= durable_after {
+        let asks_for_copies = durable_after > 0 && waiting.burst.receipts.stages.ask_for_copies();
+        let copying = asks_for_copies.then(|| broker.copying()).filter(|copying| !copying.has(durable_after));
+        if mark.get() >= durable_after && copying.is_none() {
             self.came.push(waiting);
             return;
         }
         // The first messages of a topic: the journal is nearly always there before the log.
         let (mark, clock, acknowledgements) = (Arc::clone(mark), broker.clock.clone(), Arc::clone(self));
         tokio::spawn(async move {
-            waiting.is_topic_late = timeout(JOURNAL_TIMEOUT, mark.reached(durable_after)).await.is_err();
+            let is_late = timeout(JOURNAL_TIMEOUT, mark.reached(durable_after)).await.is_err();
+            waiting.late_topic = is_late.then_some(Missed::Journal(JOURNAL_TIMEOUT));
+            if let Some(copying) = copying.filter(|_| !is_late) {
+                let late = copying.come(durable_after).await.err();
+                waiting.late_topic = late.map(|late| Missed::Topic(late.limit()));
+            }
             waiting.since = clock.elapsed();
             acknowledgements.came.push(waiting);
         });
@@ -241,8 +251,8 @@ impl Replier {
     /// Sees to what a burst has come to by now, and says whether nothing of it waits any more.
     /// `reached`: how far the log has come, by stage.
     fn is_over(&mut self, broker: &Broker, waiting: &mut Waiting, reached: [u64; Stage::ALL.len()]) -> bool {
-        if waiting.is_topic_late {
-            self.give_up(broker, waiting, Missed::Journal(JOURNAL_TIMEOUT));
+        if let Some(missed) = waiting.late_topic {
+            self.give_up(broker, waiting, missed);
         }
         let (before, end) = (waiting.burst.reached, waiting.burst.end.0);
         let has_come = |stage: &Stage| reached[*stage as usize] >= end;
@@ -297,6 +307,7 @@ impl Replier {
         let late = match missed {
             // All of them wait for the journal.
             Missed::Journal(_) => Stages::WRITTEN,
+            Missed::Topic(_) => Stage::COPIED.into_iter().fold(Stages::NONE, Stages::with),
             Missed::Stage(stage) | Missed::Slaves(stage) => Stages::NONE.with(stage),
         };
         if let Missed::Stage(stage) | Missed::Slaves(stage) = missed
@@ -465,6 +476,13 @@ pub(crate) fn late(
                 if stages.ask_for_device() { "on the device with the journal" } else { "written into the journal" };
             let limit = limit.as_millis();
             (ResponseCode::FlushDiskTimeout, format!("stored, but its topic is not {stored} within {limit} ms"))
+        }
+        Missed::Topic(limit) => {
+            let limit = limit.as_millis();
+            (
+                ResponseCode::FlushSlaveTimeout,
+                format!("stored, but slaves do not have its topic within {limit} ms (slaveTimeout)"),
+            )
         }
         Missed::Slaves(stage) => copies.not_copied(stage, end, None),
         Missed::Stage(stage @ (Stage::CopiedBySetting | Stage::CopiedByOne | Stage::CopiedByAll)) => {

@@ -81,7 +81,7 @@ impl Repeated {
         let missed = match missed {
             // The first one is stored, whatever became of the pool since.
             Missed::Stage(Stage::Written) => Missed::Stage(Stage::Flushed),
-            Missed::Journal(_) | Missed::Stage(_) | Missed::Slaves(_) => missed,
+            Missed::Journal(_) | Missed::Topic(_) | Missed::Stage(_) | Missed::Slaves(_) => missed,
         };
         let (code, remark) = late(store, copies, self.stages, end, missed, limits);
         copies.note_unacknowledged(code, 1);

@@ -12,13 +12,14 @@ use protocol::body::ConsumerOffsets;
 use protocol::code::request;
 use protocol::fastjson;
 use protocol::request::{
-    AckMessage, CopyJournal, CopyJournalReply, DeleteGroup, DeleteTopic, EndTransaction, GetTopicConfig, PopMessage,
+    AckMessage, CopyJournal, CopyJournalReply, CreateTopic, DeleteGroup, DeleteTopic, EndTransaction, GetTopicConfig,
+    PopMessage,
 };
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::slaves::{Front, Log, Places, figure, master_with, slave_at, slave_on, until, until_equal};
-use crate::support::{Message, Setup, messages, properties, start_on};
+use crate::support::{Message, Setup, messages, properties, start, start_on, to};
 use crate::{DEADLINE, Running, commit, committed, make_group, make_topic, make_topic_with, pop_of, topic};
 
 /// Numbers of the tables that a slave gets, but that of versions, which a start of the slave may advance.
@@ -387,6 +388,75 @@ async fn a_master_that_does_not_say_that_it_gives_its_journal_is_not_asked_for_i
     master.stop().await;
 }
 
+/// A master that waits for one slave, a slave of it that asks through a front, and the front.
+async fn sync_pair() -> (Running, Running, Arc<Front>) {
+    let more: &[_] = &[("brokerRole", "SYNC_MASTER"), ("inSyncReplicas", "2")];
+    let master = start(Setup { main_port: Some(0), more, ..Setup::default() }).await;
+    make_all(&master).await;
+    let (front, address) = Front::of(&master);
+    let names = Arc::new(Places::default());
+    *names.master.lock() = Some((address, master.log.unwrap().to_string()));
+    let more: &[_] = &[("brokerRole", "SLAVE"), ("brokerId", "1"), ("registerNameServerPeriod", "60000")];
+    let slave = start(Setup { name_servers: vec![names.listen()], more, ..Setup::default() }).await;
+    until_copied(&master, &slave).await;
+    (master, slave, front)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_settings_that_is_answered_with_success_is_at_the_slave_that_a_sync_master_waits_for() {
+    let (master, slave, front) = sync_pair().await;
+    front.holds_journal.send_replace(true);
+    until("the slave hears of no change", || async { front.held_journal.load(Ordering::Relaxed) > 0 }).await;
+    let create = |topic: &'static str| CreateTopic {
+        topic,
+        default_topic: None,
+        read_queue_nums: 1,
+        write_queue_nums: 1,
+        perm: 6,
+        topic_filter_type: "SINGLE_TAG",
+        topic_sys_flag: None,
+        order: false,
+        attributes: None,
+        force: false,
+    };
+    let group = r#"{"groupName":"Late"}"#;
+    let (late, first) = (create("Late"), to("Auto", 0, ""));
+    let (topic, group, sent) = tokio::join!(
+        master.call(request::UPDATE_AND_CREATE_TOPIC, &late, ""),
+        master.call(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &(), group),
+        master.send(&first, "to a topic that it makes"),
+    );
+    for answer in [topic, group] {
+        let remark = answer.remark.unwrap_or_default();
+        assert!(answer.code == 1 && remark.contains("done here") && remark.contains("1 of 1 slaves"), "{remark}");
+    }
+    let remark = sent.remark.unwrap_or_default();
+    assert!(sent.code == 12 && remark.contains("do not have its topic"), "{} {remark}", sent.code);
+    // It is in force all the same. Who waits for nothing changes nothing of it.
+    master.put("Late", 0, "", "x").await;
+    assert_eq!(commit(&master, 0, 1).await.0, 0);
+    front.holds_journal.send_replace(false);
+    until_copied(&master, &slave).await;
+
+    // Each of them is there when it is answered, not a moment later.
+    for number in 0..20 {
+        let name: &'static str = format!("Topic{number}").leak();
+        let answer = master.call(request::UPDATE_AND_CREATE_TOPIC, &create(name), "").await;
+        assert_eq!((answer.code, answer.remark), (0, None));
+        let there = slave.call(request::GET_TOPIC_CONFIG, &GetTopicConfig { topic: name, lo: None }, "").await;
+        assert_eq!(there.code, 0, "{name}");
+        let gone = master.call(request::DELETE_TOPIC_IN_BROKER, &DeleteTopic { topic: name }, "").await;
+        assert_eq!((gone.code, gone.remark), (0, None));
+        let gone = slave.call(request::GET_TOPIC_CONFIG, &GetTopicConfig { topic: name, lo: None }, "").await;
+        assert_ne!(gone.code, 0, "{name}");
+    }
+    // Nobody waits for a slave that is gone.
+    slave.stop().await;
+    until("it is gone", || async { master.broker.slaves().list().is_empty() }).await;
+    assert_eq!(master.call(request::UPDATE_AND_CREATE_TOPIC, &create("Alone"), "").await.code, 0);
+    master.stop().await;
+}
+
 fn asking<'a>() -> CopyJournal<'a> {
     CopyJournal {
         broker_name: "broker-a",
@@ -397,6 +467,7 @@ fn asking<'a>() -> CopyJournal<'a> {
         piece: 0,
         wait_millis: 0,
         max_bytes: 1 << 20,
+        written: None,
     }
 }
 

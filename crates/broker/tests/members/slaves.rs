@@ -196,6 +196,10 @@ pub(crate) struct Front {
     pub(crate) journal_from: Mutex<Vec<String>>,
     /// Cuts off the end of each piece of the journal.
     pub(crate) cuts_journal: AtomicBool,
+    /// Passes no request for the journal on while it is true.
+    pub(crate) holds_journal: watch::Sender<bool>,
+    /// How many it has kept.
+    pub(crate) held_journal: AtomicUsize,
     /// Keeps answers with topics (21) while it is true.
     holds: watch::Sender<bool>,
     /// How many it has kept.
@@ -215,6 +219,8 @@ impl Front {
             codes: Mutex::default(),
             journal_from: Mutex::default(),
             cuts_journal: AtomicBool::new(false),
+            holds_journal: watch::Sender::new(false),
+            held_journal: AtomicUsize::new(0),
             holds: watch::Sender::new(false),
             held: AtomicUsize::new(0),
         });
@@ -239,6 +245,10 @@ impl Service for Front {
             if code == request::COPY_JOURNAL {
                 let fields = CopyJournal::decode(&asked.header.fields).unwrap();
                 self.journal_from.lock().push(format!("{} {}", fields.life, fields.from));
+                if *self.holds_journal.borrow() {
+                    self.held_journal.fetch_add(1, Ordering::Relaxed);
+                    self.holds_journal.subscribe().wait_for(|holds| !holds).await.unwrap();
+                }
             }
             if code == request::UPDATE_CONSUMER_OFFSET && self.refuses_commits.load(Ordering::Relaxed) {
                 self.refused.fetch_add(1, Ordering::Relaxed);

@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use journal::TableId;
 use net::{Client, ClientOptions};
 use protocol::code::request;
 use protocol::request::{
@@ -13,6 +14,9 @@ use tokio::time::{Instant, timeout};
 use crate::light::listed;
 use crate::support::*;
 use crate::transactions::cut_log;
+
+/// Delay level → the next offset to deliver.
+const DELAYS: TableId = TableId(3);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn topics_and_messages_are_there_after_a_restart() {
@@ -157,6 +161,38 @@ async fn a_group_that_was_taken_back_misses_nothing_though_another_loss_of_power
         stopped.stop().await;
     }
     assert_eq!(found, ["other", "others", "more"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn delays_that_had_come_further_than_what_a_crash_left_pass_over_nothing_that_comes_after() {
+    // The journal goes to the device once an hour, unless somebody waits for it.
+    let on = |device: &Device| Setup {
+        device: device.clone(),
+        flush_interval: Duration::from_secs(3600),
+        ..Setup::default()
+    };
+    let device = Device::to_lose_power();
+    let running = start(on(&device)).await;
+    let delay = properties(&[("DELAY", "1")]);
+    running.put("Orders", 0, &delay, "kept").await;
+    running.wait_for("Orders", 0, 1).await;
+    // As at a slave that has lost its power: the journal remembers as delivered what the log has lost.
+    let journal = running.store().journal();
+    journal.put(DELAYS, &1u32.to_be_bytes(), &3u64.to_be_bytes());
+    journal.mark_of(journal.position(), true).reached(journal.position()).await;
+    let image = running.image();
+    let device = device.moved(running.dir(), image.path());
+    let again = start_on(on(&device), image).await;
+    for body in ["other", "others", "more"] {
+        again.put("Orders", 1, &delay, body).await;
+    }
+    // What the journal did not bring to the device is gone with another loss of power; the log has these.
+    let last = start_on(Setup::default(), again.image_without_power(&device)).await;
+    let found = last.wait_for("Orders", 1, 3).await;
+    assert_eq!(found.iter().map(|message| message.body.as_str()).collect::<Vec<_>>(), ["other", "others", "more"]);
+    for stopped in [last, again, running] {
+        stopped.stop().await;
+    }
 }
 
 /// What a pull without patience finds.

@@ -71,7 +71,8 @@ headers! {
     /// `journal::read_changes` reads them.
     ///
     /// `from`: the slave has all changes up to this position of the master's run `life`, as an answer told it; 0 and `0`: it begins anew. `piece`:
-    /// how many pieces it has had since, of a bundle or a snapshot that has more. It waits `waitMillis` ms for a change at most.
+    /// how many pieces it has had since, of a bundle or a snapshot that has more. It waits `waitMillis` ms for a change at most. `written`: up to this
+    /// position of that run all changes are in force at the slave and written into its own journal; none while it gathers all rows.
     CopyJournal<'a> {
         broker_name: &'a str = "brokerName",
         broker_cluster_name: &'a str = "brokerClusterName",
@@ -81,6 +82,7 @@ headers! {
         piece: i64 = "piece" or 0,
         wait_millis: i32 = "waitMillis" or 0,
         max_bytes: i32 = "maxBytes",
+        written: Option<i64> = "written",
     }
 
     /// The answer to 30002: the piece `piece` behind `from`, which is the first behind 0 if the master's run `life` is another one than was asked for.

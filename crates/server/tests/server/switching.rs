@@ -356,3 +356,30 @@ async fn a_master_that_hung_gives_way_when_it_goes_on() {
     assert_eq!(missing(&logs[0], &after), Vec::<&String>::new());
     set.end();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn how_a_master_acknowledges_that_was_set_while_it_ran_outlives_switches_and_the_loss_of_a_master() {
+    let mut set = Set::start("", 2);
+    make_topic(&set).await;
+    set.until_equal(0, 1).await;
+    for setting in ["brokerRole=SYNC_MASTER", "slaveTimeout=2900"] {
+        let (key, value) = setting.split_once('=').unwrap();
+        let ran = gantry(&["admin", "updateBrokerConfig", "-b", &set.members[0].address, "-k", key, "-v", value]);
+        assert!({ ran }.status().unwrap().success());
+    }
+    tokio::task::block_in_place(|| set.switch(1, &[]));
+    set.until_listed(&[(0, 1), (1, 0)]).await;
+    assert_eq!(set.state(1).await.unwrap().broker_role, "SYNC_MASTER");
+    tokio::task::block_in_place(|| set.switch(1, &[]));
+    set.until_listed(&[(0, 0), (1, 1)]).await;
+    assert_eq!(set.state(0).await.unwrap().broker_role, "SYNC_MASTER");
+    let all = gantry(&["admin", "getBrokerConfig", "-b", &set.members[0].address]).output().unwrap();
+    let all = String::from_utf8_lossy(&all.stdout).into_owned();
+    assert!(all.lines().any(|line| line.contains("slaveTimeout") && line.contains("2900")), "{all}");
+    set.until_equal(0, 1).await;
+    set.members[0].kill();
+    until("the slave has lost its master", async || set.state(1).await.is_some_and(|state| !state.is_following)).await;
+    tokio::task::block_in_place(|| set.switch(1, &["--old-master-is-down"]));
+    assert_eq!(set.state(1).await.unwrap().broker_role, "SYNC_MASTER", "that of its master");
+    set.end();
+}

@@ -1,9 +1,10 @@
-//! After a crash: groups that had come further than what is left of their queues.
+//! After a crash: groups, and levels of delays, that had come further than what is left of their queues.
 //!
 //! The journal that holds offsets is brought to the device apart from the log. With ASYNC_FLUSH a loss of power may leave it with a message as
 //! consumed that the log has lost; the next messages get the numbers of the lost ones, and the group would never see them. So such offsets are
 //! taken back to the end of their queue. Clients that were there before the loss still hold the higher offset, often one that they had not even
-//! committed: those are watched (`ended.rs`). A group that lost nothing pulls where it was and notices nothing.
+//! committed: those are watched (`ended.rs`). A group that lost nothing pulls where it was and notices nothing. A slave may have it so of the levels
+//! of delays too: their rows come from its master, and may be on the device before the log.
 //!
 //! The same holds when a slave becomes a master: clients may have come further at the old master than its copy did. They are watched by each start
 //! until one has done so for long enough.
@@ -17,6 +18,7 @@ use protocol::{light, names};
 use store::Store;
 
 use super::{Offsets, ended, rows, set};
+use crate::delay::Delay;
 use crate::pop::Pops;
 use crate::state::role::Standing;
 use crate::state::topics::Topics;
@@ -66,6 +68,7 @@ pub(crate) fn cut(
     topics: &Topics,
     offsets: &Arc<Offsets>,
     pops: &Pops,
+    delay: &Delay,
 ) -> Option<u64> {
     let journal = store.journal();
     let is_promoted = standing.is_promoted(journal);
@@ -113,6 +116,13 @@ pub(crate) fn cut(
             "batches that were popped in order reached behind what is left of their queues: they are popped anew"
         );
     }
+    let levels = delay.cut(store);
+    if levels > 0 {
+        tracing::warn!(
+            levels,
+            "levels of delayed messages had come further than what is left of their queues: they go on at the end of them"
+        );
+    }
     if let Some(first) = cuts.first() {
         tracing::warn!(
             offsets = cuts.len(),
@@ -120,7 +130,7 @@ pub(crate) fn cut(
             "groups had come further than what is left of their queues: they go on at the end of them"
         );
     }
-    (leases > 0 || batches > 0 || !cuts.is_empty()).then(|| rows::put(store, offsets))
+    (leases > 0 || batches > 0 || levels > 0 || !cuts.is_empty()).then(|| rows::put(store, offsets))
 }
 
 /// Where queues ended at first that clients may have known: messages that came since are others than these have seen.
