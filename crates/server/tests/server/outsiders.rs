@@ -52,6 +52,7 @@ async fn an_address_that_nobody_lists_gets_neither_the_log_nor_the_journal_until
         broker_id: 7,
         life: "0",
         from: 0,
+        written: None,
         piece: 0,
         wait_millis: 0,
         max_bytes: 1 << 20,
