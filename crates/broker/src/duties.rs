@@ -338,8 +338,7 @@ impl Broker {
             clock,
             random,
         } = start;
-        let delay_levels = DelayLevels::parse(&store_settings.message_delay_level);
-        let delay_levels = delay_levels.map_err(|error| StartError::Setting(format!("messageDelayLevel: {error}")))?;
+        let delay_levels = delay_levels_of(&store_settings)?;
         let topics = Arc::new(Topics::load(&store, clock.clone()));
         let names = OfAnother::before(&topics, &settings);
         topics.create_system_topics(&settings, &delay_levels);
@@ -468,6 +467,12 @@ impl Broker {
         self.end_step(Ends::WithLog).await;
         housekeeping::finish(self).await
     }
+}
+
+/// The levels of `messageDelayLevel`.
+fn delay_levels_of(settings: &StoreSettings) -> Result<DelayLevels, StartError> {
+    DelayLevels::parse(&settings.message_delay_level)
+        .map_err(|error| StartError::Setting(format!("messageDelayLevel: {error}")))
 }
 
 #[cfg(test)]
