@@ -14,8 +14,6 @@ use replica::lag::Slaves;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
 
-use crate::broker::Broker;
-use crate::caller::JOURNAL_TIMEOUT;
 use crate::refusal::Refusal;
 use crate::state::copies::Copies;
 
@@ -81,6 +79,11 @@ pub(crate) struct Copying {
 }
 
 impl Copying {
+    /// Of `copies`, for `limit` at most.
+    pub(crate) fn new(copies: Arc<JournalCopies>, needed: Needed, limit: Duration) -> Copying {
+        Copying { copies, needed, limit }
+    }
+
     /// Whether they have the journal up to `position`.
     pub(crate) fn has(&self, position: u64) -> bool {
         position == 0 || self.copies.have(self.needed, position)
@@ -89,20 +92,6 @@ impl Copying {
     /// Waits until they have.
     pub(crate) async fn come(&self, position: u64) -> Result<(), NotCopied> {
         self.copies.come(self.needed, position, self.limit).await
-    }
-}
-
-impl Broker {
-    /// Whether the slaves that a change of settings waits for have the journal up to `position`.
-    pub(crate) fn has_copied(&self, position: u64) -> bool {
-        position == 0 || self.copying().has(position)
-    }
-
-    /// A wait for them.
-    pub(crate) fn copying(&self) -> Copying {
-        let needed = Needed::of(&self.copies, &self.slaves, &self.journal_copies);
-        let limit = Duration::from_millis(self.store_settings.load().slave_timeout).min(JOURNAL_TIMEOUT);
-        Copying { copies: Arc::clone(&self.journal_copies), needed, limit }
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod acknowledgements;
 pub(crate) mod append;
 mod came;
+mod copied;
 pub(crate) mod durability;
 pub(crate) mod light;
 pub(crate) mod local;
