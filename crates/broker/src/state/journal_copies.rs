@@ -167,7 +167,7 @@ impl JournalCopies {
         has.is_some_and(|has| has < self.awaited.load(Ordering::Relaxed))
     }
 
-    /// Whether so many slaves have the journal up to `position`.
+    /// Whether the journals of at least `needed` slaves reach `position`.
     pub(crate) fn have(&self, needed: Needed, position: u64) -> bool {
         needed.is_none() || count(&self.written.borrow(), position) >= needed.0
     }

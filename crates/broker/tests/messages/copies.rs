@@ -31,7 +31,7 @@ pub async fn master(more: &'static [(&'static str, &'static str)]) -> Arc<Runnin
     Arc::new(start(Setup { main_port: Some(0), more, ..Setup::default() }).await)
 }
 
-/// A master that waits for its own device for so many milliseconds, and for slaves without a limit.
+/// A `SYNC_MASTER` whose `syncFlushTimeout` is short, in milliseconds, and that waits for slaves without a limit.
 pub async fn patient_on(device: &Device, sync_flush_timeout: &'static str) -> Arc<Running> {
     let setup = Setup {
         is_sync: true,

@@ -87,7 +87,7 @@ public final class Copied {
         Map<Set, List<Run>> all = new LinkedHashMap<>();
         sets.forEach(set -> all.put(set, new ArrayList<>()));
         for (int round = 0; round < Integer.parseInt(args.get("rounds")); round++) {
-            // Whoever is first today is last tomorrow, so that what the machine does meanwhile concerns all.
+            // The order turns round from round to round, so that no set is always the first.
             List<Set> order = new ArrayList<>(sets);
             if (round % 2 == 1) {
                 java.util.Collections.reverse(order);
