@@ -52,6 +52,7 @@ use crate::state::routes::Routes;
 use crate::state::slave_places::SlavePlaces;
 use crate::state::stats::Stats;
 use crate::state::switch::Switch;
+use crate::state::to_master::ToMaster;
 use crate::state::topics::Topics;
 use crate::static_topic::forward::Forward;
 use crate::static_topic::order::CommitsUnderWay;
@@ -106,6 +107,8 @@ pub struct Broker {
     pub(crate) routes: Arc<Routes>,
     pub(crate) placement: Placement,
     pub(crate) forward: Arc<Forward>,
+    /// Requests of clients that this broker passes on to the master of its set.
+    pub(crate) to_master: ToMaster,
     /// The order of commits in logical queues.
     pub(crate) commits: Arc<CommitsUnderWay>,
     /// `brokerIP2:haListenPort`, told to name servers.

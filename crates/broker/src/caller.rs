@@ -97,6 +97,8 @@ pub struct Caller {
     pub(crate) slices: Vec<LogSlice>,
     /// Its requests that wait.
     pub(crate) parked: Slots<Parked>,
+    /// The client in whose name a broker of this set asks what is asked now.
+    stands_for: Option<SocketAddr>,
     /// The user that it has proved to be.
     user: Option<Arc<str>>,
     /// Where the answer under way goes, on a remoting connection. In this process it is the call's result.
@@ -118,6 +120,7 @@ impl Caller {
             copies,
             slices: Vec::new(),
             parked: Slots::new(),
+            stands_for: None,
             user: None,
             asked: None,
             waits: Waits::default(),
@@ -138,9 +141,15 @@ impl Caller {
         self.waiter.client()
     }
 
-    /// Where it is.
+    /// Where it is; or where the client is for whom it asks.
     pub fn peer(&self) -> SocketAddr {
-        self.client().peer()
+        self.stands_for.unwrap_or_else(|| self.client().peer())
+    }
+
+    /// What it asks from now on is asked for this client; none: for itself.
+    #[inline]
+    pub(crate) fn stand_for(&mut self, client: Option<SocketAddr>) {
+        self.stands_for = client;
     }
 
     /// The user that it has proved to be.

@@ -53,6 +53,7 @@ use crate::state::role::{Role, Standing};
 use crate::state::slave_places::SlavePlaces;
 use crate::state::stats::Stats;
 use crate::state::switch::Switch;
+use crate::state::to_master::ToMaster;
 use crate::state::topics::Topics;
 use crate::state::topics::of_another::OfAnother;
 use crate::static_topic::clean;
@@ -64,7 +65,7 @@ use crate::unreadable::Unreadable;
 use crate::waiting::hold::Hold;
 use crate::write::acknowledgements::acknowledge;
 use crate::write::placement;
-use crate::{housekeeping, retention_floor, slave, switch, tables};
+use crate::{housekeeping, retention_floor, slave, switch, tables, to_master};
 
 /// Longer than a batch of delayed messages waits for room in the log.
 const LAST_DELIVERY: Duration = Duration::from_secs(10);
@@ -221,6 +222,7 @@ const DUTIES: &[Duty] = &[
         },
         run: |broker, stop| Box::pin(transaction::ask(broker, stop)),
     },
+    duty("requests for the master", ALL, Ends::WithWaits, |broker, stop| Box::pin(to_master::run(broker, stop))),
     duty("requests beside", ALL, Ends::WithRequests, |broker, stop| Box::pin(beside::serve(broker, stop))),
     duty("offsets", ALL, Ends::Last, |broker, stop| Box::pin(housekeeping::keep_offsets(broker, stop))),
     duty("throughput", ALL, Ends::Last, |broker, stop| Box::pin(housekeeping::watch_throughput(broker, stop))),
@@ -354,11 +356,10 @@ impl Broker {
         let conditions = Conditions::load(&store, error_percent, consumers, clock.now().0)
             .map_err(|error| StartError::Setting(error.to_string()))?;
         let hold = Arc::new(Hold::new(clock.clone()));
+        let to_master = ToMaster::new(calls.clone());
         let registry = Arc::new(Registry::new(&name_servers, calls));
         let lite = Arc::new(Lite::new(&hold, clock.clone(), random.clone()));
-        let slaves = Arc::new(Slaves::of(store.end()));
-        let slave_places = Arc::new(SlavePlaces::load(&store));
-        slaves.remember(&slave_places.kept(), clock.elapsed());
+        let (slaves, slave_places) = slaves_before(&store, &clock);
         let broker = Arc::new(Broker {
             transactions: Arc::new(Transactions::new(&store, &topics)),
             timers,
@@ -377,6 +378,7 @@ impl Broker {
             forward: Arc::new(Forward::new(Arc::clone(&registry), clock.clone())),
             commits: Arc::default(),
             owed: Arc::new(Owed::load(&store, Standing::of(&settings).is_slave())),
+            to_master,
             standing: Standing::of(&settings),
             following: Following::new(&settings),
             master_journal: Arc::new(MasterJournal::load(&store, Standing::of(&settings).is_slave())),
@@ -467,6 +469,13 @@ impl Broker {
         self.end_step(Ends::WithLog).await;
         housekeeping::finish(self).await
     }
+}
+
+/// The slaves that a master had before, with their places in its log.
+fn slaves_before(store: &Arc<Store>, clock: &Clock) -> (Arc<Slaves>, Arc<SlavePlaces>) {
+    let (slaves, places) = (Slaves::of(store.end()), SlavePlaces::load(store));
+    slaves.remember(&places.kept(), clock.elapsed());
+    (Arc::new(slaves), Arc::new(places))
 }
 
 /// The levels of `messageDelayLevel`.

@@ -49,6 +49,7 @@ mod switch;
 mod tables;
 mod tasks;
 mod timer;
+mod to_master;
 mod transaction;
 mod unreadable;
 mod waiting;

@@ -457,6 +457,8 @@ pub(crate) struct Sends {
     pub(crate) properties: Vec<u8>,
     /// For its light queues.
     pub(crate) light: Vec<Arc<ConsumeQueue>>,
+    /// Sends that another broker has to store, since it has become the master.
+    pub(crate) for_master: Vec<ReplyTo>,
     /// For the message ids of the answer under way.
     pub(crate) ids: String,
     pub(crate) unflushed: Arc<Semaphore>,
@@ -476,6 +478,7 @@ impl Sends {
             half_messages: 0,
             properties: Vec::new(),
             light: Vec::new(),
+            for_master: Vec::new(),
             ids: String::new(),
             unflushed: Arc::new(Semaphore::new(unflushed_max)),
             unflushed_max,
@@ -516,6 +519,14 @@ impl Sends {
     /// Enough is gathered to be appended before more is read.
     pub(crate) fn is_full(&self) -> bool {
         self.batch.bytes() >= GATHERED_BYTES_MAX || self.batch.len() >= GATHERED_RECORDS_MAX
+    }
+
+    /// Takes aside those whose records were not appended, for the broker that has become the master. A part of a request of several sends is not: the
+    /// others may have been stored.
+    pub(crate) fn leave_for_master(&mut self) {
+        let landed = self.batch.landed().len();
+        let is_left = |receipt: &mut Receipt| receipt.records.end > landed && receipt.part.is_none();
+        self.for_master.extend(self.receipts.list.extract_if(.., is_left).map(|receipt| receipt.reply_to));
     }
 
     /// How many records are gathered.

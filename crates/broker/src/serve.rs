@@ -4,6 +4,8 @@
 //! and never block; the others run beside (`beside`). What has to be waited for (room in the log, the journal, a flush) is waited for
 //! after the handlers, so that a burst waits once.
 
+use std::pin::Pin;
+
 use net::{Answered, Burst, Connection, ListenerTag, Outgoing, Request, Service};
 use protocol::code::{Gathers, RequestCode};
 use protocol::requests_of;
@@ -17,6 +19,7 @@ use crate::parked::Parked;
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::role::{Role, Standing};
+use crate::to_master::{self, Inner};
 use crate::waiting::hold::{Slot, Wake};
 use crate::write::append;
 use crate::{admin, beside, lite, master, pop, switch, timer, transaction};
@@ -27,23 +30,34 @@ const ERRANDS_KEPT: usize = 64;
 impl Broker {
     /// Carries out requests of a burst, as many as there are or as may be.
     async fn carry_out(&self, session: &mut Session, burst: &mut Burst<'_>, out: &mut Outgoing) {
-        while !out.is_full()
-            && !session.keeps_too_many()
-            && let Some(request) = burst.next()
-        {
+        while !out.is_full() && !session.keeps_too_many() {
+            if !session.sends.for_master.is_empty() {
+                Box::pin(to_master::pass_on_left(self, session, burst, out)).await;
+            }
+            let Some(mut request) = burst.next() else { break };
             if session.sends.is_of_another_kind(request.header.is_oneway()) {
                 append::append(self, session, out).await;
             }
-            let code = RequestCode::from_i32(request.header.code);
+            let mut code = RequestCode::from_i32(request.header.code);
+            let mut inner: Option<Box<Inner>> = None;
             // The successor gets the last of the journal from a master that is fenced.
             let is_last = code == Some(RequestCode::COPY_JOURNAL);
             let standing = if is_last { self.standing } else { self.standing_now() };
-            if let Some(Err(refusal)) = code.map(|code| standing.check(code, || self.reads_as_slave())) {
-                if request.header.is_oneway() {
-                    self.oneway_refusals.note(&refusal, self.clock.now().0);
-                }
-                out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
+            if let Some(code) = code
+                && let Err(refusal) = standing.check(code, || self.reads_as_slave())
+            {
+                self.refuse_as_slave(session, code, &request, refusal, out).await;
                 continue;
+            }
+            session.stand_for(None);
+            if code == Some(RequestCode::ASK_FOR_CLIENT) {
+                match inner.insert(Box::default()).open(self, session, &request) {
+                    Ok((of_client, asked)) => (code, request) = (Some(of_client), asked),
+                    Err(refusal) => {
+                        out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
+                        continue;
+                    }
+                }
             }
             match code.map_or(Gathers::Nothing, |code| code.row().gathers) {
                 Gathers::Send => {
@@ -81,6 +95,35 @@ impl Broker {
         if !session.sends.is_empty() {
             append::append(self, session, out).await;
         }
+        session.stand_for(None);
+        if !session.sends.for_master.is_empty() {
+            Box::pin(to_master::pass_on_left(self, session, burst, out)).await;
+        }
+    }
+
+    /// Passes a request on to the master, in whose place this broker may not carry it out; or refuses it.
+    #[cold]
+    #[inline(never)]
+    fn refuse_as_slave<'a>(
+        &'a self,
+        session: &'a mut Session,
+        code: RequestCode,
+        request: &'a Request<'_>,
+        refusal: Refusal,
+        out: &'a mut Outgoing,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        // Boxed, so that it does not weigh on each connection of a master.
+        Box::pin(async move {
+            if code == RequestCode::ASK_FOR_CLIENT {
+                return to_master::refuse_asked(self, request, out);
+            }
+            if let Err(refusal) = to_master::pass_on(self, session, code, request, refusal).await {
+                if request.header.is_oneway() {
+                    self.oneway_refusals.note(&refusal, self.clock.now().0);
+                }
+                out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
+            }
+        })
     }
 
     /// The part that this broker plays towards clients: one that was deposed is a slave, before it has begun anew as such.
@@ -159,6 +202,9 @@ impl Broker {
         (session.errands, session.woken) = (errands, woken);
         if !session.sends.is_empty() {
             append::append(self, session, out).await;
+        }
+        if !session.sends.for_master.is_empty() {
+            to_master::refuse_left(self, session, out);
         }
         is_done
     }
@@ -361,6 +407,7 @@ impl Broker {
             | RequestCode::SEND_BATCH_MESSAGE
             | RequestCode::SEND_TOGETHER
             | RequestCode::RECALL_MESSAGE
+            | RequestCode::ASK_FOR_CLIENT
             | requests_of!(NameServer)
             | requests_of!(Controller)
             | requests_of!(Container)

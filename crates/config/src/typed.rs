@@ -292,6 +292,8 @@ settings! {
         ha_max_gap_not_in_sync: u64 = "haMaxGapNotInSync";
         /// Addresses that may have the log, besides those of this set.
         replica_allow: Networks = "replicaAllow";
+        /// Does a slave ask its master for what only that may do, in the name of its clients?
+        forward_to_master: bool = "forwardToMaster";
         /// What the brokers of a set prove to each other before the log goes from one to the other.
         replica_secret: Option<Hidden> = "replicaSecret";
         /// Percent of the log's file system that is kept for slaves which are behind.

@@ -156,6 +156,11 @@ impl Port {
         self.local
     }
 
+    /// The same port once more: while either is open, it stays this process's, and goes on to listen if it does. Connections that nobody accepts then wait.
+    pub fn again(&self) -> io::Result<Port> {
+        Ok(Port { socket: self.socket.try_clone()?, local: self.local })
+    }
+
     /// Listens, inside a runtime. The kernel completes up to `backlog` connections before they are accepted.
     pub fn listen(self, backlog: i32) -> io::Result<TcpListener> {
         // Connections inherit it, and with it the next run may bind the port while they are in TIME_WAIT.

@@ -84,6 +84,8 @@ impl Request<'_> {
 #[derive(Debug)]
 pub struct OwnedRequest {
     head: Box<[u8]>,
+    /// The number to answer under, which is another one than in the header if a broker asks in the name of a client.
+    opaque: i32,
     serialization: Serialization,
     body: Bytes,
     came: Arrival,
@@ -94,6 +96,7 @@ impl OwnedRequest {
     pub fn of(request: &Request<'_>) -> OwnedRequest {
         OwnedRequest {
             head: request.head.into(),
+            opaque: request.header.opaque,
             serialization: request.serialization,
             body: Bytes::copy_from_slice(request.body),
             came: request.came,
@@ -103,8 +106,9 @@ impl OwnedRequest {
     /// Lends the request. Fails only if it was never one: its header was read before.
     pub fn lend<R>(&self, f: impl FnOnce(&Request<'_>) -> R) -> Result<R, HeaderError> {
         let mut scratch = HeaderScratch::new();
-        let header = header::decode(&self.head, self.serialization, &mut scratch)?;
-        let OwnedRequest { head, serialization, body, came } = self;
+        let mut header = header::decode(&self.head, self.serialization, &mut scratch)?;
+        let OwnedRequest { head, opaque, serialization, body, came } = self;
+        header.opaque = *opaque;
         Ok(f(&Request { header, head, serialization: *serialization, body, came: *came }))
     }
 }
@@ -198,6 +202,28 @@ impl<'c> Burst<'c> {
                     let (serialization, came) = (layout.serialization, self.came);
                     return Some(Request { header, head: &self.frames[head], serialization, body: &self.body, came });
                 }
+            }
+        }
+    }
+
+    /// Shows the requests once more that were lent out so far, in their order.
+    pub fn again(&self, mut show: impl FnMut(&Request<'_>)) {
+        let (mut scratch, mut at) = (HeaderScratch::new(), 0);
+        // Ends with the last request that was lent out.
+        while at < self.at {
+            let Some(layout) = self.frames.get(at..).and_then(|rest| frame::peek(rest, usize::MAX).ok().flatten())
+            else {
+                return;
+            };
+            let part = |range: std::ops::Range<usize>| self.frames.slice(at + range.start..at + range.end);
+            let (head, body) = (part(layout.header), part(layout.body));
+            at += layout.frame_bytes;
+            match header::decode(&head, layout.serialization, &mut scratch) {
+                Ok(header) if !header.is_response() => {
+                    let (serialization, came) = (layout.serialization, self.came);
+                    show(&Request { header, head: &head, serialization, body: &body, came });
+                }
+                Ok(_) | Err(_) => {}
             }
         }
     }

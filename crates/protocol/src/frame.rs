@@ -8,6 +8,8 @@
 
 use std::ops::Range;
 
+use bytes::{BufMut, Bytes, BytesMut};
+
 /// What a frame may hold at most, its length word included, as in Apache's `frameMaxLength`.
 pub const MAX_FRAME_BYTES: usize = 16 << 20;
 
@@ -93,6 +95,20 @@ pub fn peek(buffer: &[u8], max_bytes: usize) -> Result<Option<FrameLayout>, Fram
         return Ok(None);
     }
     Ok(Some(FrameLayout { frame_bytes, header: PREFIX_BYTES..body_at, body: body_at..frame_bytes, serialization }))
+}
+
+/// A frame of a header and a body that were cut from one, which fit into [`MAX_FRAME_BYTES`].
+pub fn of_parts(serialization: Serialization, header: &[u8], body: &[u8]) -> Bytes {
+    let kind = match serialization {
+        Serialization::Json => 0,
+        Serialization::Binary => 1u32 << 24,
+    };
+    let mut frame = BytesMut::with_capacity(PREFIX_BYTES + header.len() + body.len());
+    frame.put_u32((4 + header.len() + body.len()) as u32);
+    frame.put_u32(kind | header.len() as u32);
+    frame.put_slice(header);
+    frame.put_slice(body);
+    frame.freeze()
 }
 
 /// The bytes that the first frame will need, when its length word is already there. For sizing a read buffer.

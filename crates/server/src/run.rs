@@ -292,6 +292,30 @@ struct BrokerPorts {
     metrics: Option<Exporter>,
 }
 
+/// The ports at which clients are served, held from one life of a broker to the next: connections that come meanwhile wait to be accepted.
+struct HeldPorts {
+    main: Port,
+    vip: Option<Port>,
+}
+
+impl HeldPorts {
+    fn of(main: &Port, vip: Option<&Port>) -> anyhow::Result<HeldPorts> {
+        Ok(HeldPorts { main: main.again()?, vip: vip.map(Port::again).transpose()? })
+    }
+
+    fn again(&self) -> anyhow::Result<HeldPorts> {
+        HeldPorts::of(&self.main, self.vip.as_ref())
+    }
+
+    /// With the others that a broker needs, bound anew.
+    async fn with_others(self, order: &Order) -> anyhow::Result<BrokerPorts> {
+        let settings = order.settings.broker()?;
+        let port = self.main.local_addr().port();
+        let log = port_in_force(None, &order.settings, &settings, port)?;
+        Ok(BrokerPorts { main: self.main, vip: self.vip, log, metrics: metrics::prepare(&order.settings).await? })
+    }
+}
+
 impl BrokerPorts {
     async fn bind(order: &Order, port: u16) -> anyhow::Result<BrokerPorts> {
         let from = settings::listen_port(&order.settings);
@@ -376,7 +400,7 @@ struct RunningBroker {
     ports: Ports,
     metrics: Option<Exporting>,
     advertised: String,
-    port: u16,
+    held: HeldPorts,
     beginning: Beginning,
 }
 
@@ -388,13 +412,13 @@ impl RunningBroker {
         ports: BrokerPorts,
         requested: &[(&'static str, String)],
     ) -> anyhow::Result<RunningBroker> {
-        let port = ports.main.local_addr().port();
+        let held = HeldPorts::of(&ports.main, ports.vip.as_ref())?;
         let error = match RunningBroker::start(life, ports, requested).await {
             Err(error) if matches!(error.downcast_ref(), Some(StartError::Deposed { .. })) => error,
             started => return started,
         };
         info!(reason = format!("{error:#}"), "this broker starts as its slave");
-        RunningBroker::start(life, BrokerPorts::bind(life.order, port).await?, requested).await
+        RunningBroker::start(life, held.with_others(life.order).await?, requested).await
     }
 
     async fn start(
@@ -406,6 +430,7 @@ impl RunningBroker {
         let mut settings = with_requested(&order.settings, requested);
         let store_settings = settings.store()?;
         let main_port = main.local_addr().port();
+        let held = HeldPorts::of(&main, vip.as_ref())?;
         let calls = settings::client_options(&order.settings)?;
         let advertised = settings::advertised(&order.settings, main_port).await?;
 
@@ -416,16 +441,7 @@ impl RunningBroker {
         let beginning = Beginning::of(&store_settings);
         beginning.refuse_unmounted(&order.settings)?;
         beginning.tell(&order.settings);
-        if let Err(full) = check_room(&store_settings, &order.settings) {
-            if !has_log(&store_settings.store_path_commit_log) {
-                return Err(full);
-            }
-            // What was made ahead before a kill is given back by the start, and messages are read in any case.
-            warn!(
-                reason = format!("{full:#}"),
-                "a start on a full disk: messages are read, and taken when there is room"
-            );
-        }
+        check_room_for_start(&store_settings, &order.settings)?;
         let mut options = settings::store_options(&store_settings, memory)?;
         options.queue_descriptors_max = descriptors.queues;
         let answers_wait = store_settings.sync_flush_timeout.max(store_settings.slave_timeout);
@@ -499,7 +515,7 @@ impl RunningBroker {
                     Ok(ip) => SocketAddr::from((ip, main_port)).to_string(),
                     Err(_) => format!("{host}:{}", main_port),
                 };
-                Ok(RunningBroker { broker, store, ports, metrics, advertised, port: main_port, beginning })
+                Ok(RunningBroker { broker, store, ports, metrics, advertised, held, beginning })
             }
             Err(error) => {
                 // Nothing was served: leave the store as if nobody had opened it, also if it was not closed before.
@@ -510,9 +526,9 @@ impl RunningBroker {
     }
 
     /// The same broker once more: with the role that its journal says, or on a store that begins at a file of its master's. That one has no message,
-    /// so nobody misses it meanwhile.
+    /// so nobody misses it meanwhile. Clients that connect meanwhile wait for it.
     async fn begin_anew(self, life: &Life<'_>, at: Option<LogOffset>) -> anyhow::Result<RunningBroker> {
-        let (port, requested) = (self.port, self.broker.requested_settings());
+        let (held, requested) = (self.held.again()?, self.broker.requested_settings());
         match at {
             Some(at) => info!(%at, "the log of this slave begins anew, where that of its master does"),
             None => info!("this broker begins anew"),
@@ -522,12 +538,13 @@ impl RunningBroker {
             let options = settings::store_options(&life.order.settings.store()?, life.memory)?;
             tokio::task::spawn_blocking(move || LogCopy::begin_at(&options, &StoreEnv::real(), at)).await??;
         }
-        RunningBroker::begin(life, BrokerPorts::bind(life.order, port).await?, &requested).await
+        RunningBroker::begin(life, held.with_others(life.order).await?, &requested).await
     }
 
     async fn stop(self) -> anyhow::Result<()> {
-        let RunningBroker { broker, store, ports, metrics, .. } = self;
+        let RunningBroker { broker, store, ports, metrics, held, .. } = self;
         let began = Instant::now();
+        drop(held);
         if let Some(metrics) = &metrics {
             metrics.stops();
         }
@@ -587,6 +604,17 @@ fn name_servers(own: Option<SocketAddr>, others: &[String]) -> Vec<String> {
 fn has_log(dirs: &[PathBuf]) -> bool {
     let is_of_log = |name: &std::ffi::OsStr| name.len() == 20 && name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
     dirs.iter().flat_map(std::fs::read_dir).any(|entries| entries.flatten().any(|entry| is_of_log(&entry.file_name())))
+}
+
+/// Refuses a start without room for the first file. A log that is there is served in any case.
+fn check_room_for_start(store_settings: &StoreSettings, settings: &Settings) -> anyhow::Result<()> {
+    let Err(full) = check_room(store_settings, settings) else { return Ok(()) };
+    if !has_log(&store_settings.store_path_commit_log) {
+        return Err(full);
+    }
+    // What was made ahead before a kill is given back by the start, and messages are read in any case.
+    warn!(reason = format!("{full:#}"), "a start on a full disk: messages are read, and taken when there is room");
+    Ok(())
 }
 
 /// A new store on a full disk would open, and fail its first producer. Of several folders of the log one with room is enough.

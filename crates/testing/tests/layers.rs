@@ -93,7 +93,7 @@ const BROKER: &[(&str, &str, &[&str])] = &[
     (
         "operators",
         "requests of operators, and what runs by itself",
-        &["admin", "config_files", "metrics", "housekeeping", "master", "slave", "switch"],
+        &["admin", "config_files", "metrics", "housekeeping", "master", "slave", "switch", "to_master"],
     ),
     ("serve", "the match on the request code, start and stop, and what the crate shows", &["", "duties", "serve"]),
 ];

@@ -14,7 +14,6 @@ use journal::{FollowError, JournalCopier, Piece};
 use net::{Outgoing, Request};
 use protocol::code::ResponseCode;
 use protocol::request::{CopyJournal, CopyJournalReply};
-use replica::lag::Slave;
 use store::Store;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -49,7 +48,7 @@ struct Order {
 
 /// 30002: a piece of the journal.
 pub(crate) fn copy(broker: &Broker, session: &Session, request: &Request<'_>) -> Result<(), Refusal> {
-    check_address(broker, session.peer().ip().to_canonical())?;
+    check_address(broker, session.connection.peer().ip().to_canonical())?;
     let order = Order::read(broker, &CopyJournal::decode(&request.header.fields)?)?;
     let copies = Arc::clone(&broker.journal_copies);
     copies.told(order.slave, order.written);
@@ -84,12 +83,7 @@ pub(crate) fn copy(broker: &Broker, session: &Session, request: &Request<'_>) ->
 
 /// Refuses those that may not have the log either.
 fn check_address(broker: &Broker, address: IpAddr) -> Result<(), Refusal> {
-    // At the port for slaves.
-    let has_proved = || {
-        let is_there = |slave: &Slave| slave.peer.broker_id.is_some() && slave.peer.address.ip() == address;
-        broker.settings.load().replica_secret.is_some() && broker.slaves.any(is_there)
-    };
-    if members::is_listed(broker, address) || has_proved() {
+    if members::is_member(broker, address) {
         return Ok(());
     }
     let remark = format!(

@@ -15,6 +15,7 @@ use protocol::body::{BrokerData, ClusterInfo, TopicRoute};
 use protocol::code::{ResponseCode, request};
 use protocol::fastjson;
 use protocol::request::GetRouteInfo;
+use replica::lag::Slave;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
@@ -41,6 +42,16 @@ pub(super) fn may(broker: &Broker, address: IpAddr) -> bool {
 /// Whether the address is that of a broker of this set, where nothing is proved.
 pub(super) fn is_listed(broker: &Broker, address: IpAddr) -> bool {
     address.is_loopback() || broker.settings.load().replica_allow.contains(address) || broker.members.has(address)
+}
+
+/// Whether who asks at the main port from there is a broker of this set: it is listed, or a slave at this address has proved that it has the secret, at the
+/// port for slaves.
+pub(crate) fn is_member(broker: &Broker, address: IpAddr) -> bool {
+    let has_proved = || {
+        let is_there = |slave: &Slave| slave.peer.broker_id.is_some() && slave.peer.address.ip() == address;
+        broker.settings.load().replica_secret.is_some() && broker.slaves.any(is_there)
+    };
+    is_listed(broker, address) || has_proved()
 }
 
 /// Keeps the snapshot until it is told to stop.

@@ -8,5 +8,5 @@ mod members;
 mod port;
 
 pub(crate) use journal::copy as copy_journal;
-pub(crate) use members::{brokers, keep as keep_members};
+pub(crate) use members::{brokers, is_member, keep as keep_members};
 pub(crate) use port::serve;

@@ -27,4 +27,5 @@ pub(crate) mod routes;
 pub(crate) mod slave_places;
 pub(crate) mod stats;
 pub(crate) mod switch;
+pub(crate) mod to_master;
 pub(crate) mod topics;

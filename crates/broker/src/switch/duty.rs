@@ -9,7 +9,7 @@ use protocol::body::MemberState;
 use replica::epochs;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::ask::{self, member};
+use super::ask::{self, MemberError, member};
 use crate::broker::Broker;
 use crate::client::register::told_address;
 use crate::slave;
@@ -27,6 +27,10 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_millis(900);
 /// How long the old master stays for the successor, which gets tables from it: offsets, topics, groups.
 const STAYS: Duration = Duration::from_secs(2);
+/// How long it stays to pass on what its clients ask of a master (`to_master`), until the successor is that and clients find it.
+const PASSES_ON: Duration = Duration::from_secs(5);
+/// How long it waits for the last of that before it begins anew.
+const LAST_PASSED_ON: Duration = Duration::from_secs(1);
 /// How long a successor takes for the last tables.
 const LAST_TABLES: Duration = Duration::from_secs(1);
 
@@ -90,7 +94,8 @@ async fn hand_over(broker: &Arc<Broker>, address: &str, broker_id: i64) -> Resul
     while let Err(error) = broker.switch.is_on_device(position).await {
         tracing::error!(%error, "the switch of masters waits for the device");
     }
-    let until = Instant::now() + STAYS;
+    let passes_on = broker.settings.load().forward_to_master;
+    let until = Instant::now() + if passes_on { PASSES_ON } else { STAYS };
     let mut is_told = false;
     while Instant::now() < until {
         if !is_told {
@@ -101,12 +106,16 @@ async fn hand_over(broker: &Arc<Broker>, address: &str, broker_id: i64) -> Resul
                     sleep(LOOK_AGAIN).await;
                 }
             }
-        } else if member(client, address, PATIENCE).await.is_ok_and(|state| is_holder(&state, epoch)) {
+        } else if is_awaited(member(client, address, PATIENCE).await, epoch, passes_on) {
             sleep(LOOK_AGAIN).await;
         } else {
-            // It begins anew, or has: nothing is to be had from here any more.
+            // Nothing is to be had from here any more.
             break;
         }
+    }
+    let until = Instant::now() + LAST_PASSED_ON;
+    while broker.to_master.waiting() > 0 && Instant::now() < until {
+        sleep(LOOK_AGAIN).await;
     }
     broker.switch.begin_anew();
     Ok(epoch)
@@ -130,6 +139,18 @@ impl Drop for Held<'_> {
         if self.goes_on {
             self.broker.switch.release(&self.broker.store);
         }
+    }
+}
+
+/// Whether the successor, as it has answered, is not there yet: it gets tables from here; or, if clients are served on meanwhile, it begins anew, or
+/// name servers do not know it as the master.
+fn is_awaited(state: Result<MemberState, MemberError>, epoch: u64, passes_on: bool) -> bool {
+    match state {
+        Ok(state) => {
+            let is_of_epoch = u64::try_from(state.epoch).is_ok_and(|known| known == epoch);
+            is_holder(&state, epoch) || passes_on && is_of_epoch && (state.is_fenced || !state.is_registered)
+        }
+        Err(_) => passes_on,
     }
 }
 

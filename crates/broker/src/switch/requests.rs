@@ -37,6 +37,7 @@ fn state_of(broker: &Broker) -> MemberState {
         broker_addr: told_address(&settings.broker_ip1, broker.advertised),
         broker_role: role::text(settings.broker_role).to_owned(),
         is_fenced: broker.switch.is_fenced(),
+        is_registered: broker.has_registered(),
         epoch: signed(kept.epoch),
         epochs: starts.collect(),
         log_min: signed(broker.store.min_offset().0),

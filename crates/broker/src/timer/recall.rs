@@ -94,7 +94,7 @@ pub(crate) fn recall(broker: &Broker, session: &mut Session, request: &Request<'
         handle: fields.recall_handle,
         producer_group: fields.producer_group.unwrap_or_default(),
     };
-    order.run(broker, session.connection.peer(), request.reply_to(), &mut session.sends)
+    order.run(broker, session.peer(), request.reply_to(), &mut session.sends)
 }
 
 impl RecallOrder<'_> {

@@ -67,6 +67,9 @@ pub(crate) async fn append(broker: &Broker, session: &mut Session, out: &mut Out
     settle(broker, sends);
     count(broker, sends);
     if let Some(refusal) = &refused {
+        if broker.switch.is_fenced() {
+            sends.leave_for_master();
+        }
         refuse_rest(broker, sends, refusal, is_oneway, out);
     }
     let Some(end) = sends.batch.landed().last().map(|record| record.end) else {
@@ -104,7 +107,8 @@ pub(super) fn count(broker: &Broker, sends: &mut Sends) {
 /// Refuses the records behind the last one that landed: they were not stored.
 fn refuse_rest(broker: &Broker, sends: &mut Sends, refusal: &Refusal, is_oneway: bool, out: &mut Outgoing) {
     let landed = sends.batch.landed().len();
-    broker.stats.put_times.failed(sends.batch.len() - landed);
+    let rest = sends.receipts.list.iter().map(|receipt| receipt.records.end.saturating_sub(landed)).max();
+    broker.stats.put_times.failed(rest.unwrap_or_default());
     let settings = broker.settings.load();
     for receipt in sends.receipts.list.iter().filter(|receipt| receipt.records.end > landed) {
         sends.receipts.refuse(receipt, refusal, &settings, out);

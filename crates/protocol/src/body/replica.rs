@@ -184,6 +184,8 @@ pub struct MemberState {
     pub broker_role: String,
     /// It takes no messages any more, and is about to change its role.
     pub is_fenced: bool,
+    /// A name server has registered it with this role, or it has none.
+    pub is_registered: bool,
     /// The highest epoch that it knows.
     pub epoch: i64,
     /// The epochs of its log.

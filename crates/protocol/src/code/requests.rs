@@ -6,9 +6,9 @@
 //! a code stays an `i32`; [`request`] has the numbers for those that write requests.
 //!
 //! Rights are those that RocketMQ 5.5.0 asks for; a retry topic stands there for its group. All
-//! names are RocketMQ's but those from 30001 to 30005, which are our own: `SEND_TOGETHER`
-//! ([`crate::together`]), `COPY_JOURNAL`, and those of brokers that change their roles. Their numbers
-//! are far from RocketMQ's and fit into the 16 bits that a binary header has for them.
+//! names are RocketMQ's but those from 30001 to 30006, which are our own: `SEND_TOGETHER`
+//! ([`crate::together`]), `COPY_JOURNAL`, those of brokers that change their roles, and
+//! `ASK_FOR_CLIENT`, by which a slave passes on what only its master may do. Their numbers are far from RocketMQ's and fit into the 16 bits that a binary header has for them.
 
 use self::NamedIn::{Body, Every};
 
@@ -383,6 +383,7 @@ request_codes! {
         30003 GET_MEMBER_STATE Replication OnWorker .cluster(GET)
         30004 HAND_OVER_MASTER Replication OnWorker .cluster(UPDATE)
         30005 TAKE_OVER_MASTER Replication OnWorker .cluster(UPDATE)
+        30006 ASK_FOR_CLIENT Replication OnWorker .cluster(UPDATE).main_port_only().master_only()
         200050 POP_MESSAGE Pop OnWorker .topic("topic", SUB).group("consumerGroup", SUB).main_port_only().master_only()
         200051 ACK_MESSAGE Pop OnWorker .topic("topic", SUB).group("consumerGroup", SUB).master_only()
         200052 PEEK_MESSAGE Pop OnWorker .topic("topic", SUB).group("consumerGroup", SUB).main_port_only().master_only()

@@ -1,6 +1,9 @@
-//! Upkeep of a broker: 354, 355, 902, 903, 906, 908, 1008, 2004, 5001, and our own 30002, 30004, 30005.
+//! Upkeep of a broker: 354, 355, 902, 903, 906, 908, 1008, 2004, 5001, and our own 30002, 30004 to 30006.
 
 use super::field::headers;
+
+/// Stands in the answer to 30006 of a broker that is no master. It has done nothing.
+pub const NOT_MASTER: &str = "notMaster";
 
 headers! {
     /// 354: do the consume queues in RocksDB and in files agree?
@@ -60,6 +63,13 @@ headers! {
         epoch: i64 = "epoch",
         log_end: Option<i64> = "logEnd",
         broker_role: Option<&'a str> = "brokerRole",
+    }
+
+    /// 30006, our own: a slave asks its master in the name of a client. The body is the client's request as a frame, as the client wrote it. The answer is
+    /// that to the client's request; [`NOT_MASTER`] stands in it if this broker is no master, and nothing was done then.
+    /// `client`: where the client is, as `IP:PORT`.
+    AskForClient<'a> {
+        client: &'a str = "client",
     }
 
     /// 908: what a slave believes that its master has flushed.
