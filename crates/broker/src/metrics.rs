@@ -72,6 +72,7 @@ impl Broker {
         groups::show_lags(self, &mut page);
         storage(&self.store, &self.clock, &mut page);
         following(self, self.store.end(), &mut page);
+        to_master(self, &mut page);
         slaves(self, &mut page);
         copies(&self.standing, &self.copies, &mut page);
         groups::show_needs(self, &mut page);
@@ -126,6 +127,24 @@ impl Broker {
 
 fn is(yes: bool) -> &'static str {
     if yes { "true" } else { "false" }
+}
+
+/// Requests of clients for the master. Nothing of a broker that has had none.
+fn to_master(broker: &Broker, page: &mut Exposition) {
+    let to_master = &broker.to_master;
+    let counts = to_master.counts.all();
+    if counts.iter().all(|(_, count)| *count == 0) {
+        return;
+    }
+    let became =
+        "Requests of clients that this broker asked the master for: passed on, held until there was one, refused";
+    page.metric("gantry_requests_for_master_total", MetricKind::Counter, became);
+    for (became, count) in counts {
+        page.value(&[("outcome", became)], count);
+    }
+    let under_way = "Requests of clients that wait here for the master, or for its answer";
+    page.metric("gantry_requests_for_master", MetricKind::Gauge, under_way);
+    page.value(&[], to_master.under_way());
 }
 
 fn following(broker: &Broker, end: LogOffset, page: &mut Exposition) {

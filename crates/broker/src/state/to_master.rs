@@ -40,7 +40,8 @@ pub(crate) struct Passed {
     /// What it hears then.
     pub(crate) refusal: Refusal,
     pub(crate) deliver: Deliver,
-    pub(crate) room: Room,
+    /// Given back with the request.
+    pub(crate) _room: Room,
 }
 
 /// The place that a request takes.
@@ -154,5 +155,33 @@ impl ToMaster {
     /// How many are under way.
     pub(crate) fn under_way(&self) -> usize {
         REQUESTS_MAX - self.requests.available_permits().min(REQUESTS_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn requests_and_what_they_hold_have_bounds() {
+        let to_master = ToMaster::new(ClientOptions::default());
+        let soon = || Instant::now() + Duration::from_millis(10);
+        let late = to_master.room(usize::MAX, soon()).await.err().unwrap();
+        assert!(late.contains("are passed on at most"), "{late}");
+        let half = to_master.room(8 << 20, soon()).await.unwrap();
+        let mut all = vec![];
+        for _ in 0..7 {
+            all.push(to_master.room(8 << 20, soon()).await.unwrap());
+        }
+        let full = to_master.room(1, soon()).await.err().unwrap();
+        assert!(full.contains("67108864 bytes"), "{full}");
+        assert_eq!(to_master.under_way(), 8);
+        drop(half);
+        for _ in 7..REQUESTS_MAX {
+            all.push(to_master.room(1, soon()).await.unwrap());
+        }
+        assert!(to_master.room(1, soon()).await.is_err());
+        all.pop();
+        assert!(to_master.room(1, soon()).await.is_ok());
     }
 }

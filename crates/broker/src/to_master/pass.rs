@@ -69,7 +69,7 @@ async fn queue(
     drop(session.connection.lay_aside(0).map_err(|many| full(many.to_string()))?);
     let room = to_master.room(bytes, until).await.map_err(full)?;
     let (client, deliver) = (session.connection.peer(), deliver(broker, session, code));
-    to_master.push(Passed { frame: frame(), client, reply_to, until, deliver, refusal, room });
+    to_master.push(Passed { frame: frame(), client, reply_to, until, deliver, refusal, _room: room });
     Ok(())
 }
 

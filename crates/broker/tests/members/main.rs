@@ -5,6 +5,7 @@
 mod asking;
 mod cleaning;
 mod conditions;
+mod forwarding;
 mod gates;
 mod journal_copies;
 mod lite;

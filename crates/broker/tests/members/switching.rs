@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
 use net::{Burst, Connection, Listener, ListenerOptions, Outgoing, Service};
 use parking_lot::Mutex;
 use protocol::body::MemberState;
@@ -21,6 +22,8 @@ struct Successor {
     state: Mutex<MemberState>,
     /// Whether it becomes it.
     takes_over: AtomicBool,
+    /// What it was asked for clients: the frames of their requests.
+    for_clients: Mutex<Vec<Bytes>>,
     /// Epochs and ends of the log with which it was asked to.
     asked: Mutex<Vec<(i64, Option<i64>)>>,
 }
@@ -39,7 +42,8 @@ impl Successor {
             ..MemberState::default()
         };
         let (takes_over, asked) = (AtomicBool::new(false), Mutex::default());
-        let successor = Arc::new(Successor { state: Mutex::new(state), takes_over, asked });
+        let for_clients = Mutex::default();
+        let successor = Arc::new(Successor { state: Mutex::new(state), takes_over, for_clients, asked });
         let options = ListenerOptions { tls: None, ..ListenerOptions::default() };
         let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), options, Arc::clone(&successor)).unwrap();
         let address = listener.local_addr().to_string();
@@ -73,6 +77,10 @@ impl Service for Successor {
                     } else {
                         (ResponseCode::SystemError, json(&()))
                     }
+                }
+                request::ASK_FOR_CLIENT => {
+                    self.for_clients.lock().push(asked.body.clone());
+                    (ResponseCode::Success, Bytes::new())
                 }
                 _ => (ResponseCode::RequestCodeNotSupported, json(&())),
             };
@@ -133,6 +141,40 @@ async fn a_master_that_dies_when_it_has_handed_over_asks_its_successor_again() {
     until("it has nothing to ask any more", async || state(&again).await.handed_to.is_none()).await;
     assert_eq!(state(&again).await.epoch, 101);
     again.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sends_that_a_master_holds_when_it_hands_over_are_asked_of_its_successor() {
+    let names = Arc::new(Places::default());
+    let master = start(setup(&names)).await;
+    master.put("T", 0, "", "first").await;
+    let (successor, address) = Successor::of(&master);
+    successor.takes_over.store(true, Ordering::Relaxed);
+    // Not all of the log is there yet: sends are held.
+    successor.state.lock().log_end -= 1;
+    let end = master.store().end();
+    hand_over(&master, &address).await;
+    let sends = async {
+        let mut codes = Vec::new();
+        // Ends when one of them was asked of the successor.
+        while successor.for_clients.lock().is_empty() {
+            codes.push(master.send(&to("T", 0, ""), "held").await.code);
+            let missing = i64::try_from(master.store().end().0).unwrap();
+            successor.state.lock().log_end = missing;
+        }
+        codes
+    };
+    let reaches = async {
+        sleep(std::time::Duration::from_millis(100)).await;
+        successor.state.lock().log_end = i64::try_from(master.store().end().0).unwrap();
+    };
+    let (codes, ()) = tokio::join!(sends, reaches);
+    assert!(codes.iter().all(|code| *code == 0), "{codes:?}");
+    let held = successor.for_clients.lock().clone();
+    assert!(held.iter().all(|frame| frame.ends_with(b"held")), "{held:?}");
+    let stored = master.all("T", 0).await.len() - 1;
+    assert_eq!(stored + held.len(), codes.len(), "each of them once; the log ended at {end}");
+    master.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,6 +12,7 @@ use std::time::Duration;
 use client::{Client, ClientConfig, Message, MessageQueue};
 use protocol::body::MemberState;
 use protocol::code::request;
+use protocol::request::SendMessage;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -262,6 +263,85 @@ async fn a_master_hands_over_and_takes_back_under_a_producer_and_loses_nothing()
     assert_eq!(states.clone().map(|state| state.epoch), [201, 201]);
     assert_eq!(states[0].epochs, states[1].epochs);
     assert_eq!(states[0].epochs.iter().map(|one| one.epoch).collect::<Vec<_>>(), [101, 201]);
+    set.end();
+}
+
+/// Sends one after the other to one address, whoever is the master. As a stock client, a send is tried twice more if its connection ends, and by no means
+/// if it is refused. Says what was acknowledged, what was refused, and the longest time without an acknowledgement.
+fn produce_to(address: String) -> (Arc<AtomicBool>, JoinHandle<(Vec<String>, Vec<String>, Duration)>) {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&is_over);
+    let sending = tokio::spawn(async move {
+        let options = || net::ClientOptions { back_off_max: Duration::ZERO, ..net::ClientOptions::default() };
+        let client = net::Client::new(options());
+        let (mut sent, mut failed, mut longest, mut last) = (Vec::new(), Vec::new(), Duration::ZERO, Instant::now());
+        while !stop.load(Ordering::Relaxed) {
+            let text = format!("{address}-{:06};", sent.len());
+            let message = SendMessage {
+                producer_group: "p",
+                topic: "T",
+                default_topic: "TBW102",
+                default_topic_queue_nums: 4,
+                queue_id: 0,
+                born_timestamp: 1,
+                properties: Some(""),
+                ..SendMessage::default()
+            };
+            let (mut tries, within) = (0, Duration::from_secs(3));
+            let answer = loop {
+                let body = text.clone().into_bytes().into();
+                match client.call(&address, request::SEND_MESSAGE_V2, &message, body, within).await {
+                    Ok(answer) => break Ok(answer),
+                    Err(error) if tries == 2 => break Err(error),
+                    Err(_) => tries += 1,
+                }
+            };
+            match answer {
+                Ok(answer) if answer.code == 0 => {
+                    sent.push(text);
+                    longest = longest.max(last.elapsed());
+                    last = Instant::now();
+                }
+                other => failed.push(format!("{other:?}")),
+            }
+        }
+        (sent, failed, longest)
+    });
+    (is_over, sending)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_producer_that_keeps_the_old_address_has_no_failed_send_when_masters_switch_and_switch_back() {
+    let set = Set::start("", 2);
+    make_topic(&set).await;
+    set.until_equal(0, 1).await;
+    // One at the first master, and one at the second, which is a slave before and after.
+    let producing = [0, 1].map(|member| produce_to(set.members[member].address.clone()));
+    sleep(Duration::from_millis(300)).await;
+    for (now, before) in [(1, 0), (0, 1)] {
+        tokio::task::block_in_place(|| set.switch(1, &[]));
+        set.until_listed(&[(0, now), (1, before)]).await;
+        set.until_equal(now, before).await;
+        sleep(Duration::from_millis(300)).await;
+    }
+    let mut all = Vec::new();
+    for (stop, sending) in producing {
+        stop.store(true, Ordering::Relaxed);
+        let (sent, failed, longest) = sending.await.unwrap();
+        println!("{} messages acknowledged, none for {longest:?} at most", sent.len());
+        assert_eq!(failed, Vec::<String>::new());
+        assert!(sent.len() > 100, "{}", sent.len());
+        all.push(sent);
+    }
+    let end = set.until_equal(0, 1).await;
+    let log = String::from_utf8_lossy(&set.members[0].log(end)).into_owned();
+    // In the order in which they were sent: a send that was tried twice may stand there twice.
+    for sent in &all {
+        let mut at = 0;
+        for text in sent {
+            at += log[at..].find(text.as_str()).unwrap_or_else(|| panic!("{text} is missing, or out of order"));
+        }
+    }
     set.end();
 }
 
