@@ -115,7 +115,7 @@ impl Broker {
         // Boxed, so that it does not weigh on each connection of a master.
         Box::pin(async move {
             if code == RequestCode::ASK_FOR_CLIENT {
-                return to_master::refuse_asked(self, request, out);
+                return to_master::refuse_asked(self, request.reply_to(), out);
             }
             if let Err(refusal) = to_master::pass_on(self, session, code, request, refusal).await {
                 if request.header.is_oneway() {

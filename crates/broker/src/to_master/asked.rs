@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use net::{ListenerTag, Outgoing, Request};
+use net::{ListenerTag, Outgoing, ReplyTo, Request};
 use protocol::code::{Family, RequestCode, ResponseCode, ServedBy};
 use protocol::frame;
 use protocol::header::{self, HeaderScratch};
@@ -88,18 +88,18 @@ fn illegal(remark: String) -> Refusal {
 }
 
 /// The answer of a broker that is no master to one that takes it for the master.
-pub(crate) fn refuse_asked(broker: &Broker, asked: &Request<'_>, out: &mut Outgoing) {
+pub(crate) fn refuse_asked(broker: &Broker, asked: ReplyTo, out: &mut Outgoing) {
     let master = broker.following.master();
     let remark = format!(
         "this broker is no master, and passes on nothing that another broker has passed on; its master: {}",
         master.as_deref().unwrap_or("not known")
     );
-    if asked.header.is_oneway() {
+    if asked.is_oneway {
         let refusal = Refusal::new(ResponseCode::ServiceNotAvailable, remark);
         return broker.oneway_refusals.note(&refusal, broker.clock.now().0);
     }
     let fields = [(NOT_MASTER, "true")];
-    out.reply(asked.reply_to(), ResponseCode::ServiceNotAvailable, Some(&remark), &fields, &[]);
+    out.reply(asked, ResponseCode::ServiceNotAvailable, Some(&remark), &fields, &[]);
 }
 
 #[cfg(test)]

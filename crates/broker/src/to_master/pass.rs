@@ -8,7 +8,7 @@ use protocol::code::{RequestCode, ResponseCode};
 use protocol::frame;
 use tokio::time::Instant;
 
-use super::asked::is_passed_on;
+use super::asked::{is_passed_on, refuse_asked};
 use crate::answer::reply_extra;
 use crate::broker::Broker;
 use crate::inbox::Errand;
@@ -68,20 +68,18 @@ async fn queue(
     // An answer that nobody reads takes memory.
     drop(session.connection.lay_aside(0).map_err(|many| full(many.to_string()))?);
     let room = to_master.room(bytes, until).await.map_err(full)?;
-    let (client, deliver) = (session.connection.peer(), deliver(broker, session, code));
+    let (client, deliver) = (session.connection.peer(), deliver(session, code));
     to_master.push(Passed { frame: frame(), client, reply_to, until, deliver, refusal, _room: room });
     Ok(())
 }
 
 /// Lays the answer into the inbox of the connection.
-fn deliver(broker: &Broker, session: &Session, code: RequestCode) -> Deliver {
+fn deliver(session: &Session, code: RequestCode) -> Deliver {
     let (inbox, connection) = (Arc::clone(&session.inbox), session.connection.clone());
-    // This broker is about to begin anew as the master. Its clients come back then, and must not hold it up.
-    let is_to_come = broker.standing.is_slave() && broker.switch.kept().is_holder;
     // A connection that ends does not wait until there are messages, here as at a master.
     let waits_long =
         matches!(code, RequestCode::POP_MESSAGE | RequestCode::NOTIFICATION | RequestCode::POP_LITE_MESSAGE);
-    let debt = (!waits_long && !is_to_come).then(|| inbox.owe());
+    let debt = (!waits_long).then(|| inbox.owe());
     Box::new(move |frames| {
         // It has come, and is given, however much others have filled meanwhile.
         let laid = connection.lay_aside(frames.memory_bytes()).ok();
@@ -93,25 +91,43 @@ fn deliver(broker: &Broker, session: &Session, code: RequestCode) -> Deliver {
     })
 }
 
+/// What a burst has of a request that is left.
+enum Found {
+    /// The client's own, with its frame.
+    OfClient(Asked, Bytes),
+    /// Another broker has asked for its client, and holds the request itself.
+    OfBroker,
+}
+
 /// Takes for the master what this broker has gathered as a master and could not append, because another one took its place. The requests stand in the
 /// burst.
 pub(crate) async fn pass_on_left(broker: &Broker, session: &mut Session, burst: &Burst<'_>, out: &mut Outgoing) {
     let left = std::mem::take(&mut session.sends.for_master);
-    let mut found: Vec<(ReplyTo, Option<(Asked, Bytes)>)> = left.into_iter().map(|left| (left, None)).collect();
+    let mut all: Vec<(ReplyTo, Option<Found>)> = left.into_iter().map(|left| (left, None)).collect();
     burst.again(|request| {
         let (asked, Some(code)) = (request.reply_to(), RequestCode::from_i32(request.header.code)) else { return };
-        let is_it = |(left, is_found): &&mut (ReplyTo, Option<(Asked, Bytes)>)| {
-            is_found.is_none() && (left.opaque, left.code) == (asked.opaque, asked.code)
+        let is_of_broker = code == RequestCode::ASK_FOR_CLIENT;
+        let is_it = |(left, found): &&mut (ReplyTo, Option<Found>)| {
+            found.is_none() && left.opaque == asked.opaque && (left.code == asked.code || is_of_broker)
         };
-        if let Some((_, is_found)) = found.iter_mut().find(is_it).filter(|_| is_passed_on(code)) {
+        let Some((_, found)) = all.iter_mut().find(is_it) else { return };
+        if is_of_broker {
+            *found = Some(Found::OfBroker);
+        } else if is_passed_on(code) {
             let frame = frame::of_parts(request.serialization, request.head, request.body);
-            *is_found = Some((Asked { code, reply_to: asked, bytes: frame.len() }, frame));
+            *found = Some(Found::OfClient(Asked { code, reply_to: asked, bytes: frame.len() }, frame));
         }
     });
-    for (left, found) in found {
+    for (left, found) in all {
         let passed = match found {
-            Some((asked, frame)) if has_own_master(broker) => queue(broker, session, asked, || frame, replaced()).await,
-            Some(_) | None => Err(replaced()),
+            Some(Found::OfBroker) => {
+                refuse_asked(broker, left, out);
+                continue;
+            }
+            Some(Found::OfClient(asked, frame)) if has_own_master(broker) => {
+                queue(broker, session, asked, || frame, replaced()).await
+            }
+            Some(Found::OfClient(..)) | None => Err(replaced()),
         };
         if let Err(refusal) = passed {
             refuse(broker, left, &refusal, out);

@@ -51,6 +51,8 @@ pub(crate) async fn run(broker: Arc<Broker>, mut stop: Stop) {
             biased;
             () = stop.asked() => {}
             () = way.send(&broker, &mut held, &mut under_way) => {}
+            // All connections end then, and clients ask again on the next ones: what waits must not hold that up.
+            () = broker.switch.begins_anew() => held = None,
         }
         broker.to_master.waiting.fetch_sub(1, Ordering::Relaxed);
         if let Some(held) = held {
