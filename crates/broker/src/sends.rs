@@ -521,8 +521,8 @@ impl Sends {
         self.batch.bytes() >= GATHERED_BYTES_MAX || self.batch.len() >= GATHERED_RECORDS_MAX
     }
 
-    /// Takes aside those whose records were not appended, for the broker that has become the master. A part of a request of several sends is not: the
-    /// others may have been stored.
+    /// Takes aside those whose records were not appended, for the broker that has become the
+    /// master. A part of a request of several sends is not: the others may have been stored.
     pub(crate) fn leave_for_master(&mut self) {
         let landed = self.batch.landed().len();
         let is_left = |receipt: &mut Receipt| receipt.records.end > landed && receipt.part.is_none();

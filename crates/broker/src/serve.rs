@@ -101,7 +101,8 @@ impl Broker {
         }
     }
 
-    /// Passes a request on to the master, in whose place this broker may not carry it out; or refuses it.
+    /// Passes a request on to the master, in whose place this broker may not carry it out; or
+    /// refuses it.
     #[cold]
     #[inline(never)]
     fn refuse_as_slave<'a>(
@@ -132,9 +133,12 @@ impl Broker {
         if self.switch.is_fenced() { Standing { role: Role::Slave, ..self.standing } } else { self.standing }
     }
 
-    /// Whether a slave answers pulls.
+    /// Whether a slave answers pulls. One that was the master a moment ago has all of the log that
+    /// consumers have read there, and they do not ask another broker before they look at their
+    /// route.
     fn reads_as_slave(&self) -> bool {
-        self.settings.load().slave_read_enable
+        let settings = self.settings.load();
+        settings.slave_read_enable || settings.forward_to_master && self.switch.is_in_old_routes(self.clock.now())
     }
 
     /// The end of a burst, or of work that somebody has left for the connection: what lies in its inbox, and the replies that were kept back.

@@ -156,7 +156,8 @@ impl Port {
         self.local
     }
 
-    /// The same port once more: while either is open, it stays this process's, and goes on to listen if it does. Connections that nobody accepts then wait.
+    /// The same port once more: while either is open, it stays this process's, and goes on to
+    /// listen if it does. Connections that nobody accepts then wait.
     pub fn again(&self) -> io::Result<Port> {
         Ok(Port { socket: self.socket.try_clone()?, local: self.local })
     }

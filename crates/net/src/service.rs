@@ -84,7 +84,8 @@ impl Request<'_> {
 #[derive(Debug)]
 pub struct OwnedRequest {
     head: Box<[u8]>,
-    /// The number to answer under, which is another one than in the header if a broker asks in the name of a client.
+    /// The number to answer under, which is another one than in the header if a broker asks in the
+    /// name of a client.
     opaque: i32,
     serialization: Serialization,
     body: Bytes,

@@ -292,7 +292,8 @@ struct BrokerPorts {
     metrics: Option<Exporter>,
 }
 
-/// The ports at which clients are served, held from one life of a broker to the next: connections that come meanwhile wait to be accepted.
+/// The ports at which clients are served, held from one life of a broker to the next: connections
+/// that come meanwhile wait to be accepted.
 struct HeldPorts {
     main: Port,
     vip: Option<Port>,

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use config::{ConfigError, Origin, Settings};
+use env::TimeMs;
 use journal::{Change, Journal, Table};
 use parking_lot::Mutex;
 use protocol::LogOffset;
@@ -35,6 +36,9 @@ const SLAVE: &[u8] = b"slave";
 const KEPT: &[u8] = b"switch";
 /// How long the device may take for the journal.
 const JOURNAL_PATIENCE: Duration = Duration::from_secs(2);
+/// How long clients may have a route in which this broker is still the master, in milliseconds:
+/// twice `pollNameServerInterval` of stock clients.
+const OLD_ROUTES_MS: i64 = 60_000;
 /// Addresses of other brokers of the set that are remembered.
 const SEEN_MAX: usize = 64;
 
@@ -57,6 +61,8 @@ pub(crate) struct Kept {
     pub(crate) master_role: Option<String>,
     /// It was the master, and the successor is to be asked until it has taken over.
     pub(crate) handed: Option<Handed>,
+    /// When it has handed the master over, in milliseconds since 1970.
+    pub(crate) handed_at: Option<i64>,
 }
 
 /// A role that a switch has given, and what the file said then.
@@ -287,6 +293,12 @@ impl Switch {
 
     pub(crate) fn kept(&self) -> Kept {
         self.kept.lock().clone()
+    }
+
+    /// Whether this broker has handed the master over so lately that clients still take it for the
+    /// master.
+    pub(crate) fn is_in_old_routes(&self, now: TimeMs) -> bool {
+        self.kept.lock().handed_at.is_some_and(|at| (0..OLD_ROUTES_MS).contains(&now.0.saturating_sub(at)))
     }
 
     pub(crate) fn epochs(&self) -> Epochs {
@@ -573,7 +585,7 @@ mod tests {
     async fn a_role_that_a_switch_has_given_outlives_starts_until_the_file_is_edited() {
         let dir = tempfile::tempdir().unwrap();
         let handed = Handed { address: "t:1".into(), epoch: 101, log_end: 7, broker_role: "SYNC_MASTER".into() };
-        let next = Kept { epoch: 101, handed: Some(handed), ..Kept::default() };
+        let next = Kept { epoch: 101, handed: Some(handed), handed_at: Some(1_000), ..Kept::default() };
         start(dir.path(), settings("ASYNC_MASTER", "0"), async |switch, standing| {
             assert!(standing.is_master());
             switch.is_on_device(switch.next_is("SLAVE", 1, next.clone())).await.unwrap();
@@ -584,6 +596,8 @@ mod tests {
             start(dir.path(), settings("SYNC_MASTER", "0"), async |switch, standing| {
                 assert!(standing.is_slave() && standing.broker_id == 1);
                 assert_eq!(switch.kept().handed, next.handed);
+                let times = [999, 1_000, 60_999, 61_000].map(|now| switch.is_in_old_routes(TimeMs(now)));
+                assert_eq!(times, [false, true, true, false]);
             })
             .await;
         }

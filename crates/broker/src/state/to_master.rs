@@ -1,4 +1,5 @@
-//! Requests of clients that wait for the master of this set, and how many there may be. `to_master` fills and empties it.
+//! Requests of clients that wait for the master of this set, and how many there may be. `to_master`
+//! fills and empties it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::refusal::Refusal;
 
-/// How long a request waits here for a master, and for its turn. Less than the 3 s that clients wait for an answer.
+/// How long a request waits here for a master, and for its turn. Less than the 3 s that clients
+/// wait for an answer.
 pub(crate) const HELD_MAX: Duration = Duration::from_secs(2);
 /// Requests that wait here or at the master, those among them that wait for messages.
 pub(crate) const REQUESTS_MAX: usize = 16_384;
@@ -121,7 +123,8 @@ impl ToMaster {
         }
     }
 
-    /// Room for a request of so many bytes, as soon as there is some; its connection is not read meanwhile. Says what is in the way.
+    /// Room for a request of so many bytes, as soon as there is some; its connection is not read
+    /// meanwhile. Says what is in the way.
     pub(crate) async fn room(&self, bytes: usize, until: Instant) -> Result<Room, String> {
         if bytes > self.frame_bytes_max {
             return Err(format!("the request has {bytes} bytes, {} are passed on at most", self.frame_bytes_max));

@@ -27,7 +27,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_millis(900);
 /// How long the old master stays for the successor, which gets tables from it: offsets, topics, groups.
 const STAYS: Duration = Duration::from_secs(2);
-/// How long it stays to pass on what its clients ask of a master (`to_master`), until the successor is that and clients find it.
+/// How long it stays to pass on what its clients ask of a master (`to_master`), until the successor
+/// is that and clients find it.
 const PASSES_ON: Duration = Duration::from_secs(5);
 /// How long it waits for the last of that before it begins anew.
 const LAST_PASSED_ON: Duration = Duration::from_secs(1);
@@ -87,7 +88,8 @@ async fn hand_over(broker: &Arc<Broker>, address: &str, broker_id: i64) -> Resul
     held.fence();
     let broker_role = role::text(broker.settings.load().broker_role).to_owned();
     let handed = Handed { address: address.to_owned(), epoch, log_end: end.0, broker_role };
-    let next = Kept { epoch, handed: Some(handed.clone()), ..Kept::default() };
+    let handed_at = Some(broker.clock.now().0);
+    let next = Kept { epoch, handed: Some(handed.clone()), handed_at, ..Kept::default() };
     let position = broker.switch.next_is(role::text(BrokerRole::Slave), broker_id, next);
     tracing::info!(to = address, epoch, %end, "this broker hands the master over, and takes no messages any more");
     // Ends when the device has it: the successor must not hear of it before.
@@ -142,8 +144,8 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Whether the successor, as it has answered, is not there yet: it gets tables from here; or, if clients are served on meanwhile, it begins anew, or
-/// name servers do not know it as the master.
+/// Whether the successor, as it has answered, is not there yet: it gets tables from here; or, if
+/// clients are served on meanwhile, it begins anew, or name servers do not know it as the master.
 fn is_awaited(state: Result<MemberState, MemberError>, epoch: u64, passes_on: bool) -> bool {
     match state {
         Ok(state) => {

@@ -1,10 +1,11 @@
-//! The master's side: a request that a slave has passed on is carried out as if its client had sent it here.
+//! The master's side: a request that a slave has passed on is carried out as if its client had sent
+//! it here.
 
 use std::net::SocketAddr;
 
 use bytes::Bytes;
 use net::{ListenerTag, Outgoing, ReplyTo, Request};
-use protocol::code::{Family, RequestCode, ResponseCode, ServedBy};
+use protocol::code::{RequestCode, ResponseCode};
 use protocol::frame;
 use protocol::header::{self, HeaderScratch};
 use protocol::request::{AskForClient, NOT_MASTER};
@@ -23,7 +24,8 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// Takes the client's request out of one that came from a slave. What is answered to it answers the slave's.
+    /// Takes the client's request out of one that came from a slave. What is answered to it answers
+    /// the slave's.
     pub(crate) fn open<'a>(
         &'a mut self,
         broker: &Broker,
@@ -74,13 +76,7 @@ impl Inner {
 
 /// Whether a slave asks its master for this.
 pub(super) fn is_passed_on(code: RequestCode) -> bool {
-    let row = code.row();
-    // Slaves keep offsets that are committed there, and hand them over (`slave/owed.rs`).
-    let is_kept_here = code == RequestCode::UPDATE_CONSUMER_OFFSET;
-    row.is_master_only
-        && row.served_by == ServedBy::Broker
-        && !is_kept_here
-        && !matches!(row.family, Family::Replication | Family::Auth)
+    code.row().is_passed_on
 }
 
 fn illegal(remark: String) -> Refusal {
@@ -104,13 +100,12 @@ pub(crate) fn refuse_asked(broker: &Broker, asked: ReplyTo, out: &mut Outgoing) 
 
 #[cfg(test)]
 mod tests {
-    use protocol::code::REQUESTS;
+    use protocol::code::{REQUESTS, ServedBy};
 
     use super::*;
 
     #[test]
-    fn what_a_master_alone_carries_out_is_passed_on_and_what_brokers_ask_each_other_is_not() {
-        let passed = |code: RequestCode| is_passed_on(code);
+    fn what_clients_ask_of_a_master_is_passed_on_and_what_operators_and_brokers_ask_is_not() {
         for code in [
             RequestCode::SEND_MESSAGE,
             RequestCode::SEND_MESSAGE_V2,
@@ -126,21 +121,24 @@ mod tests {
             RequestCode::ACK_MESSAGE,
             RequestCode::BATCH_ACK_MESSAGE,
             RequestCode::CHANGE_MESSAGE_INVISIBLETIME,
-            RequestCode::UPDATE_AND_CREATE_TOPIC,
         ] {
-            assert!(passed(code), "{code:?}");
+            assert!(is_passed_on(code), "{code:?}");
         }
         for code in [
             RequestCode::PULL_MESSAGE,
             RequestCode::HEART_BEAT,
             RequestCode::UPDATE_CONSUMER_OFFSET,
+            RequestCode::UPDATE_AND_CREATE_TOPIC,
+            RequestCode::DELETE_SUBSCRIPTIONGROUP,
+            RequestCode::INVOKE_BROKER_TO_RESET_OFFSET,
+            RequestCode::SET_MESSAGE_REQUEST_MODE,
             RequestCode::COPY_JOURNAL,
             RequestCode::ASK_FOR_CLIENT,
             RequestCode::TAKE_OVER_MASTER,
         ] {
-            assert!(!passed(code), "{code:?}");
+            assert!(!is_passed_on(code), "{code:?}");
         }
-        let codes = REQUESTS.iter().filter_map(|row| RequestCode::from_i32(row.number));
-        assert!(codes.filter(|code| passed(*code)).all(|code| code.row().is_master_only));
+        let passed = || REQUESTS.iter().filter(|row| row.is_passed_on);
+        assert!(passed().all(|row| row.is_master_only && row.served_by == ServedBy::Broker));
     }
 }

@@ -17,8 +17,8 @@ use crate::session::Session;
 use crate::state::role::BUSY;
 use crate::state::to_master::{Counts, Deliver, HELD_MAX, Passed};
 
-/// Takes a request that this broker may not carry out, because of `refusal`, for the master. Refuses it if this broker asks no master for such a
-/// request.
+/// Takes a request that this broker may not carry out, because of `refusal`, for the master.
+/// Refuses it if this broker asks no master for such a request.
 pub(crate) async fn pass_on(
     broker: &Broker,
     session: &mut Session,
@@ -99,8 +99,8 @@ enum Found {
     OfBroker,
 }
 
-/// Takes for the master what this broker has gathered as a master and could not append, because another one took its place. The requests stand in the
-/// burst.
+/// Takes for the master what this broker has gathered as a master and could not append, because
+/// another one took its place. The requests stand in the burst.
 pub(crate) async fn pass_on_left(broker: &Broker, session: &mut Session, burst: &Burst<'_>, out: &mut Outgoing) {
     let left = std::mem::take(&mut session.sends.for_master);
     let mut all: Vec<(ReplyTo, Option<Found>)> = left.into_iter().map(|left| (left, None)).collect();

@@ -1,7 +1,8 @@
 //! The one task that sends requests to the master, in the order in which they came.
 //!
-//! Nothing is sent before the broker there says that it is the master of this set, in an epoch that is not over. Until then all requests wait, the
-//! first one longest. What was sent and is not answered, because the connection ended, is refused: the master may have done it.
+//! Nothing is sent before the broker there says that it is the master of this set, in an epoch that
+//! is not over. Until then all requests wait, the first one longest. What was sent and is not
+//! answered, because the connection ended, is refused: the master may have done it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,7 +36,8 @@ pub(crate) async fn run(broker: Arc<Broker>, mut stop: Stop) {
         let passed = tokio::select! {
             biased;
             () = stop.asked() => break,
-            // Those that another broker has not taken, which was no master any more, go before those that have come since.
+            // Those that another broker has not taken, which was no master any more, go before
+            // those that have come since.
             Some(ended) = under_way.join_next() => match ended {
                 Ok(Some(again)) => {
                     way.known = None;
@@ -51,7 +53,8 @@ pub(crate) async fn run(broker: Arc<Broker>, mut stop: Stop) {
             biased;
             () = stop.asked() => {}
             () = way.send(&broker, &mut held, &mut under_way) => {}
-            // All connections end then, and clients ask again on the next ones: what waits must not hold that up.
+            // All connections end then, and clients ask again on the next ones: what waits must not
+            // hold that up.
             () = broker.switch.begins_anew() => held = None,
         }
         broker.to_master.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -82,7 +85,8 @@ struct Way {
 }
 
 impl Way {
-    /// Sends a request, as soon as there is a master, and takes it out of `held`; or refuses it in time.
+    /// Sends a request, as soon as there is a master, and takes it out of `held`; or refuses it in
+    /// time.
     async fn send(&mut self, broker: &Arc<Broker>, held: &mut Option<Passed>, under_way: &mut JoinSet<Option<Passed>>) {
         let Some(until) = held.as_ref().map(|held| held.until) else { return };
         let mut why;
@@ -199,7 +203,8 @@ fn begin(connection: &Connection<()>, held: &mut Option<Passed>) -> Result<Optio
     Err(if connection.is_closed() { CallError::Closed { address } } else { CallError::Busy { address } })
 }
 
-/// Passes the answer on. Gives back a request that the broker there has not taken, since it is no master.
+/// Passes the answer on. Gives back a request that the broker there has not taken, since it is no
+/// master.
 async fn answer(broker: Arc<Broker>, begun: Begun<()>, passed: Passed) -> Option<Passed> {
     match begun.response(ANSWER).await {
         Ok(answer) if answer.fields.get(NOT_MASTER).is_some() => return Some(passed),

@@ -7,11 +7,12 @@ use net::{Client, ClientOptions};
 use protocol::code::request;
 use protocol::frame::{self, Serialization};
 use protocol::record::{self, Scanned};
-use protocol::request::{AckMessage, AskForClient, NOT_MASTER, PopMessage};
+use protocol::request::{AskForClient, NOT_MASTER};
 use tokio::time::Instant;
 
+use crate::journal_copies::{ack, bodies, order, pop};
 use crate::slaves::{figure, until, until_connected, until_equal};
-use crate::support::{Setup, from, messages, start, to};
+use crate::support::{Setup, from, start, to};
 use crate::{DEADLINE, Running, lock_as, make_group, make_topic_with};
 
 async fn master() -> Running {
@@ -48,7 +49,8 @@ async fn a_slave_passes_on_sends_and_pops_and_the_master_sees_the_client() {
     let all = master.wait_for("T", 0, 101).await;
     assert_eq!((&*all[99].body, &*all[100].body), ("message 99", "one-way"));
 
-    // Where the record says that its producer is: a connection of its own has another port than that of the slave.
+    // Where the record says that its producer is: a connection of its own has another port than
+    // that of the slave.
     let producer = Client::new(ClientOptions::default());
     let connection = producer.connect(&slave.address).await.unwrap();
     let sent = producer.call(&slave.address, request::SEND_MESSAGE_V2, &to("T", 0, ""), "x".into(), DEADLINE).await;
@@ -59,35 +61,10 @@ async fn a_slave_passes_on_sends_and_pops_and_the_master_sees_the_client() {
     let Scanned::Record(record) = record::scan(&pulled.body, true).unwrap() else { panic!("no record") };
     assert_eq!(record.born_host(), connection.local());
 
-    let order = PopMessage {
-        consumer_group: "G",
-        topic: "T",
-        queue_id: -1,
-        max_msg_nums: 2,
-        invisible_time: 60_000,
-        poll_time: 0,
-        born_time: 0,
-        init_mode: 0,
-        exp_type: None,
-        exp: None,
-        order: false,
-        attempt_id: None,
-    };
-    let popped = slave.call(request::POP_MESSAGE, &order, "").await;
-    assert_eq!(popped.code, 0, "{:?}", popped.remark);
-    let got = messages(&popped.body);
-    assert_eq!(got.iter().map(|message| &*message.body).collect::<Vec<_>>(), ["message 0", "message 1"]);
-    for message in &got {
-        let ack = AckMessage {
-            consumer_group: "G",
-            topic: "T",
-            queue_id: 0,
-            extra_info: message.property("POP_CK").unwrap(),
-            offset: i64::try_from(message.queue_offset).unwrap(),
-            lite_topic: None,
-        };
-        let answer = slave.call(request::ACK_MESSAGE, &ack, "").await;
-        assert_eq!(answer.code, 0, "{:?}", answer.remark);
+    let popped = pop(&slave, &order("T", false, 2)).await;
+    assert_eq!(bodies(&popped), ["message 0", "message 1"]);
+    for message in &popped {
+        assert_eq!(ack(&slave, "T", message).await, 0);
     }
     let leases = figure(&master, "popLeases").await;
     assert_eq!(leases.as_deref(), Some("0"), "both are acknowledged");
@@ -108,13 +85,14 @@ async fn a_slave_passes_nothing_on_that_another_broker_has_passed_on() {
     assert_eq!((answer.code, answer.fields.get(NOT_MASTER)), (14, Some("true")));
     assert!(answer.remark.unwrap().contains(&master.address));
     // The master takes no more than it should, either.
-    let pull = |code: i32| format!(r#"{{"code":{code},"flag":0,"language":"JAVA","opaque":1,"version":1}}"#);
+    let header = |code: i32| format!(r#"{{"code":{code},"flag":0,"language":"JAVA","opaque":1,"version":1}}"#);
     for (client, body, words) in [
-        ("nobody", frame::of_parts(Serialization::Json, pull(10).as_bytes(), b""), "client=nobody"),
+        ("nobody", frame::of_parts(Serialization::Json, header(10).as_bytes(), b""), "client=nobody"),
         ("10.0.0.1:1", Bytes::from_static(b"\0\0\0"), "not one whole frame"),
         ("10.0.0.1:1", frame::of_parts(Serialization::Json, b"{", b""), "the body is no request"),
-        ("10.0.0.1:1", frame::of_parts(Serialization::Json, pull(11).as_bytes(), b""), "request 11 is not passed on"),
-        ("10.0.0.1:1", frame::of_parts(Serialization::Json, pull(30006).as_bytes(), b""), "30006 is not passed on"),
+        ("10.0.0.1:1", frame::of_parts(Serialization::Json, header(11).as_bytes(), b""), "request 11 is not passed on"),
+        ("10.0.0.1:1", frame::of_parts(Serialization::Json, header(30006).as_bytes(), b""), "30006 is not passed on"),
+        ("10.0.0.1:1", frame::of_parts(Serialization::Json, header(17).as_bytes(), b""), "request 17 is not passed on"),
     ] {
         let answer = master.call(request::ASK_FOR_CLIENT, &AskForClient { client }, body).await;
         let remark = answer.remark.unwrap_or_default();

@@ -59,13 +59,13 @@ async fn until_copied(master: &Running, slave: &Running) {
     .await;
 }
 
-fn order(topic: &str, is_ordered: bool, messages: i32) -> PopMessage<'_> {
+pub(crate) fn order(topic: &str, is_ordered: bool, messages: i32) -> PopMessage<'_> {
     // However slow the machine is, it is over when the hand of a clock says so.
     PopMessage { invisible_time: 600_000, order: is_ordered, ..pop_of("G", topic, -1, messages) }
 }
 
 /// Pops, and gives the messages with their handles.
-async fn pop(running: &Running, order: &PopMessage<'_>) -> Vec<(Message, String)> {
+pub(crate) async fn pop(running: &Running, order: &PopMessage<'_>) -> Vec<(Message, String)> {
     let answer = running.call(request::POP_MESSAGE, order, Bytes::new()).await;
     let field = |name: &str| answer.fields.get(name).unwrap_or_default().to_owned();
     if answer.code != 0 {
@@ -87,11 +87,11 @@ async fn pop(running: &Running, order: &PopMessage<'_>) -> Vec<(Message, String)
     messages(&answer.body).into_iter().map(|message| (message.clone(), handle(&message))).collect()
 }
 
-fn bodies(popped: &[(Message, String)]) -> Vec<&str> {
+pub(crate) fn bodies(popped: &[(Message, String)]) -> Vec<&str> {
     popped.iter().map(|(message, _)| message.body.as_str()).collect()
 }
 
-async fn ack(running: &Running, topic: &str, (message, handle): &(Message, String)) -> i32 {
+pub(crate) async fn ack(running: &Running, topic: &str, (message, handle): &(Message, String)) -> i32 {
     let offset = message.queue_offset as i64;
     let (queue_id, extra_info) = (message.queue_id, handle.as_str());
     let ack = AckMessage { consumer_group: "G", topic, queue_id, extra_info, offset, lite_topic: None };

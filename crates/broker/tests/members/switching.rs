@@ -14,7 +14,7 @@ use protocol::request::{HandOverMaster, TakeOverMaster};
 use tokio::time::{Instant, sleep};
 
 use crate::slaves::Places;
-use crate::support::{Running, Setup, start, start_on, to};
+use crate::support::{Running, Setup, from, start, start_on, to};
 use crate::{DEADLINE, json};
 
 /// A slave that is to be the master.
@@ -134,6 +134,10 @@ async fn a_master_that_dies_when_it_has_handed_over_asks_its_successor_again() {
     let again = start_on(setup(&names), image).await;
     assert_eq!(again.broker.identity().broker_id, 1, "it is a slave, with the id of its successor");
     assert_eq!(again.send(&to("T", 0, ""), "late").await.code, 2);
+    // Consumers with an old route go on, though it is a slave that answers no pulls as such.
+    assert_eq!(again.all("T", 0).await[0].body, "first");
+    assert_eq!(again.call(request::UPDATE_BROKER_CONFIG, &(), "forwardToMaster=false").await.code, 0);
+    assert_eq!(again.pull(&from("T", 0, 0)).await.code, 2);
     until("the successor is asked again", async || !successor.asked().is_empty()).await;
     assert!(successor.asked().iter().all(|asked| *asked == (101, Some(end))), "{:?}", successor.asked());
     assert_eq!(state(&again).await.handed_to.as_deref(), Some(&*address));

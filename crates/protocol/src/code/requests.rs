@@ -8,7 +8,8 @@
 //! Rights are those that RocketMQ 5.5.0 asks for; a retry topic stands there for its group. All
 //! names are RocketMQ's but those from 30001 to 30006, which are our own: `SEND_TOGETHER`
 //! ([`crate::together`]), `COPY_JOURNAL`, those of brokers that change their roles, and
-//! `ASK_FOR_CLIENT`, by which a slave passes on what only its master may do. Their numbers are far from RocketMQ's and fit into the 16 bits that a binary header has for them.
+//! `ASK_FOR_CLIENT`, by which a slave passes on what only its master may do. Their numbers are far
+//! from RocketMQ's and fit into the 16 bits that a binary header has for them.
 
 use self::NamedIn::{Body, Every};
 
@@ -148,6 +149,9 @@ pub struct RequestRow {
     pub is_main_port_only: bool,
     /// Carried out by a master only: a slave refuses it, or passes it on.
     pub is_master_only: bool,
+    /// Clients ask it, so that a slave may pass it on to its master. What operators ask is not:
+    /// they mean the broker that they name.
+    pub is_passed_on: bool,
 }
 
 /// The words of the rows. Without any of them a request names nothing, needs no right, waits for
@@ -168,6 +172,7 @@ impl RequestRow {
             is_answered_at_once: false,
             is_main_port_only: false,
             is_master_only: false,
+            is_passed_on: false,
         }
     }
 
@@ -205,6 +210,10 @@ impl RequestRow {
 
     const fn master_only(self) -> RequestRow {
         RequestRow { is_master_only: true, ..self }
+    }
+
+    const fn passed_on(self) -> RequestRow {
+        RequestRow { is_master_only: true, is_passed_on: true, ..self }
     }
 }
 
@@ -286,7 +295,7 @@ impl RequestCode {
 
 request_codes! {
     Broker {
-        10 SEND_MESSAGE Send OnWorker .topic("topic", PUB).group("producerGroup", NONE).gathers(Gathers::Send).master_only()
+        10 SEND_MESSAGE Send OnWorker .topic("topic", PUB).group("producerGroup", NONE).gathers(Gathers::Send).passed_on()
         11 PULL_MESSAGE Pull OnWorker .topic("topic", SUB).group("consumerGroup", SUB).answered_at_once().main_port_only()
         12 QUERY_MESSAGE Query Beside .topic("topic", SUB_OR_GET)
         14 QUERY_CONSUMER_OFFSET Offsets OnWorker .topic("topic", SUB_OR_GET).group("consumerGroup", SUB_OR_GET)
@@ -304,11 +313,11 @@ request_codes! {
         33 VIEW_MESSAGE_BY_ID Query OnWorker .topic("topic", GET)
         34 HEART_BEAT Clients BySize .topics(Body, SUB).groups(Body, SUB)
         35 UNREGISTER_CLIENT Clients BySize .group("consumerGroup", SUB)
-        36 CONSUMER_SEND_MSG_BACK Send OnWorker .topic("originTopic", NONE).group("group", SUB).master_only()
-        37 END_TRANSACTION Transaction OnWorker .topic("topic", PUB).group("producerGroup", NONE).master_only()
+        36 CONSUMER_SEND_MSG_BACK Send OnWorker .topic("originTopic", NONE).group("group", SUB).passed_on()
+        37 END_TRANSACTION Transaction OnWorker .topic("topic", PUB).group("producerGroup", NONE).passed_on()
         38 GET_CONSUMER_LIST_BY_GROUP Clients BySize .group("consumerGroup", SUB_OR_GET)
-        41 LOCK_BATCH_MQ Clients BySize .topics(Body, SUB).groups(Body, SUB).master_only()
-        42 UNLOCK_BATCH_MQ Clients BySize .topics(Body, SUB).groups(Body, SUB).master_only()
+        41 LOCK_BATCH_MQ Clients BySize .topics(Body, SUB).groups(Body, SUB).passed_on()
+        42 UNLOCK_BATCH_MQ Clients BySize .topics(Body, SUB).groups(Body, SUB).passed_on()
         43 GET_ALL_CONSUMER_OFFSET Offsets Beside
         45 GET_ALL_DELAY_OFFSET Timer OnWorker
         46 CHECK_CLIENT_CONFIG Clients BySize .topics(Body, NONE).groups(Body, NONE)
@@ -332,16 +341,16 @@ request_codes! {
         307 GET_CONSUMER_RUNNING_INFO Clients OnWorker .group("consumerGroup", GET)
         308 QUERY_CORRECTION_OFFSET Offsets Beside .topic("topic", GET).group("compareGroup", GET)
         309 CONSUME_MESSAGE_DIRECTLY Clients OnWorker .topic("topic", SUB).group("consumerGroup", SUB)
-        310 SEND_MESSAGE_V2 Send OnWorker .topic("b", PUB).group("a", NONE).gathers(Gathers::Send).master_only()
+        310 SEND_MESSAGE_V2 Send OnWorker .topic("b", PUB).group("a", NONE).gathers(Gathers::Send).passed_on()
         314 CLONE_GROUP_OFFSET Offsets Beside .topic("topic", UPDATE).group("destGroup", UPDATE).master_only()
         315 VIEW_BROKER_STATS_DATA Admin OnWorker .cluster(GET)
         316 CLEAN_UNUSED_TOPIC Admin Beside .master_only()
         317 GET_BROKER_CONSUME_STATS Groups Beside .cluster(GET)
-        320 SEND_BATCH_MESSAGE Send OnWorker .topic("b", PUB).group("a", NONE).gathers(Gathers::Send).master_only()
+        320 SEND_BATCH_MESSAGE Send OnWorker .topic("b", PUB).group("a", NONE).gathers(Gathers::Send).passed_on()
         321 QUERY_CONSUME_QUEUE Query Beside .topic("topic", GET).group("consumerGroup", GET)
         323 RESUME_CHECK_HALF_MESSAGE Transaction OnWorker .topic("topic", UPDATE).master_only()
-        324 SEND_REPLY_MESSAGE Reply OnWorker .topic("topic", NONE).group("producerGroup", NONE).master_only()
-        325 SEND_REPLY_MESSAGE_V2 Reply OnWorker .topic("b", NONE).group("a", NONE).master_only()
+        324 SEND_REPLY_MESSAGE Reply OnWorker .topic("topic", NONE).group("producerGroup", NONE).passed_on()
+        325 SEND_REPLY_MESSAGE_V2 Reply OnWorker .topic("b", NONE).group("a", NONE).passed_on()
         328 GET_ALL_PRODUCER_INFO Clients Beside .cluster(GET)
         329 DELETE_EXPIRED_COMMITLOG Admin OnWorker
         343 QUERY_TOPICS_BY_CONSUMER Groups Beside .group("group", GET)
@@ -352,7 +361,7 @@ request_codes! {
         354 CHECK_ROCKSDB_CQ_WRITE_PROGRESS Admin OnWorker .topic("topic", GET)
         355 EXPORT_ROCKSDB_CONFIG_TO_JSON Admin OnWorker .cluster(GET)
         361 LITE_PULL_MESSAGE Pull OnWorker .topic("topic", NONE).group("consumerGroup", NONE).answered_at_once().main_port_only()
-        370 RECALL_MESSAGE Timer OnWorker .topic("topic", PUB).group("producerGroup", NONE).gathers(Gathers::Recall).master_only()
+        370 RECALL_MESSAGE Timer OnWorker .topic("topic", PUB).group("producerGroup", NONE).gathers(Gathers::Recall).passed_on()
         400 QUERY_ASSIGNMENT Clients BySize .topics(Body, NONE).groups(Body, NONE)
         401 SET_MESSAGE_REQUEST_MODE Pop BySize .topics(Body, NONE).groups(Body, NONE).master_only()
         402 GET_ALL_MESSAGE_REQUEST_MODE Pop Beside
@@ -378,28 +387,28 @@ request_codes! {
         3009 AUTH_GET_ACL Auth OnWorker .cluster(GET)
         3010 AUTH_LIST_ACL Auth OnWorker .cluster(GET)
         5001 SWITCH_TIMER_ENGINE Timer OnWorker
-        30001 SEND_TOGETHER Send OnWorker .topics(Body, NONE).group("producerGroup", NONE).gathers(Gathers::Sends).master_only()
+        30001 SEND_TOGETHER Send OnWorker .topics(Body, NONE).group("producerGroup", NONE).gathers(Gathers::Sends).passed_on()
         30002 COPY_JOURNAL Replication OnWorker .cluster(UPDATE).main_port_only().master_only()
         30003 GET_MEMBER_STATE Replication OnWorker .cluster(GET)
         30004 HAND_OVER_MASTER Replication OnWorker .cluster(UPDATE)
         30005 TAKE_OVER_MASTER Replication OnWorker .cluster(UPDATE)
         30006 ASK_FOR_CLIENT Replication OnWorker .cluster(UPDATE).main_port_only().master_only()
-        200050 POP_MESSAGE Pop OnWorker .topic("topic", SUB).group("consumerGroup", SUB).main_port_only().master_only()
-        200051 ACK_MESSAGE Pop OnWorker .topic("topic", SUB).group("consumerGroup", SUB).master_only()
-        200052 PEEK_MESSAGE Pop OnWorker .topic("topic", SUB).group("consumerGroup", SUB).main_port_only().master_only()
-        200053 CHANGE_MESSAGE_INVISIBLETIME Pop OnWorker .topic("topic", SUB).group("consumerGroup", SUB).master_only()
-        200054 NOTIFICATION Pop OnWorker .topic("topic", SUB).group("consumerGroup", SUB).main_port_only().master_only()
+        200050 POP_MESSAGE Pop OnWorker .topic("topic", SUB).group("consumerGroup", SUB).main_port_only().passed_on()
+        200051 ACK_MESSAGE Pop OnWorker .topic("topic", SUB).group("consumerGroup", SUB).passed_on()
+        200052 PEEK_MESSAGE Pop OnWorker .topic("topic", SUB).group("consumerGroup", SUB).main_port_only().passed_on()
+        200053 CHANGE_MESSAGE_INVISIBLETIME Pop OnWorker .topic("topic", SUB).group("consumerGroup", SUB).passed_on()
+        200054 NOTIFICATION Pop OnWorker .topic("topic", SUB).group("consumerGroup", SUB).main_port_only().passed_on()
         200055 POLLING_INFO Pop OnWorker .topic("topic", GET).group("consumerGroup", GET).main_port_only().master_only()
-        200056 POP_ROLLBACK Pop OnWorker .master_only()
-        200070 POP_LITE_MESSAGE Lite OnWorker .topic("topic", NONE).group("consumerGroup", NONE).main_port_only().master_only()
-        200071 LITE_SUBSCRIPTION_CTL Lite BySize .topics(Body, NONE).groups(Body, NONE).master_only()
+        200056 POP_ROLLBACK Pop OnWorker .passed_on()
+        200070 POP_LITE_MESSAGE Lite OnWorker .topic("topic", NONE).group("consumerGroup", NONE).main_port_only().passed_on()
+        200071 LITE_SUBSCRIPTION_CTL Lite BySize .topics(Body, NONE).groups(Body, NONE).passed_on()
         200074 GET_BROKER_LITE_INFO Lite Beside
         200075 GET_PARENT_TOPIC_INFO Lite Beside .topic("topic", NONE)
         200076 GET_LITE_TOPIC_INFO Lite Beside .topic("parentTopic", NONE)
         200077 GET_LITE_CLIENT_INFO Lite Beside .topic("parentTopic", NONE).group("group", NONE)
         200078 GET_LITE_GROUP_INFO Lite Beside .group("group", NONE)
         200079 TRIGGER_LITE_DISPATCH Lite Beside .group("group", NONE).master_only()
-        200151 BATCH_ACK_MESSAGE Pop BySize .topics(Body, NONE).groups(Body, NONE).master_only()
+        200151 BATCH_ACK_MESSAGE Pop BySize .topics(Body, NONE).groups(Body, NONE).passed_on()
     }
     NameServer {
         100 PUT_KV_CONFIG Settings OnWorker .cluster(UPDATE)

@@ -1,4 +1,5 @@
-//! Upkeep of a broker: 354, 355, 902, 903, 906, 908, 1008, 2004, 5001, and our own 30002, 30004 to 30006.
+//! Upkeep of a broker: 354, 355, 902, 903, 906, 908, 1008, 2004, 5001, and our own 30002, 30004 to
+//! 30006.
 
 use super::field::headers;
 
@@ -65,8 +66,9 @@ headers! {
         broker_role: Option<&'a str> = "brokerRole",
     }
 
-    /// 30006, our own: a slave asks its master in the name of a client. The body is the client's request as a frame, as the client wrote it. The answer is
-    /// that to the client's request; [`NOT_MASTER`] stands in it if this broker is no master, and nothing was done then.
+    /// 30006, our own: a slave asks its master in the name of a client. The body is the client's
+    /// request as a frame, as the client wrote it. The answer is that to the client's request;
+    /// [`NOT_MASTER`] stands in it if this broker is no master, and nothing was done then.
     /// `client`: where the client is, as `IP:PORT`.
     AskForClient<'a> {
         client: &'a str = "client",

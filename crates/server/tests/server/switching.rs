@@ -266,8 +266,9 @@ async fn a_master_hands_over_and_takes_back_under_a_producer_and_loses_nothing()
     set.end();
 }
 
-/// Sends one after the other to one address, whoever is the master. As a stock client, a send is tried twice more if its connection ends, and by no means
-/// if it is refused. Says what was acknowledged, what was refused, and the longest time without an acknowledgement.
+/// Sends one after the other to one address, whoever is the master. As a stock client, a send is
+/// tried twice more if its connection ends, and by no means if it is refused. Says what was
+/// acknowledged, what was refused, and the longest time without an acknowledgement.
 fn produce_to(address: String) -> (Arc<AtomicBool>, JoinHandle<(Vec<String>, Vec<String>, Duration)>) {
     let is_over = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&is_over);
