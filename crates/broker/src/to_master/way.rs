@@ -12,7 +12,7 @@ use net::{Begun, CallError, Connection};
 use protocol::code::{ResponseCode, request};
 use protocol::request::{AskForClient, NOT_MASTER};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::broker::Broker;
 use crate::refusal::Refusal;
@@ -139,8 +139,12 @@ impl Way {
             }
         }
         let mut none = NoMaster { why: "the master of this set is not known".to_owned(), is_final: false };
-        for address in candidates {
-            match timeout_at(until, ask(broker, &address)).await {
+        let count = candidates.len();
+        for (place, address) in candidates.into_iter().enumerate() {
+            // Each has its share of the time that is left: nobody may be at the first one.
+            let others = u32::try_from(count - place).unwrap_or(u32::MAX);
+            let share = until.saturating_duration_since(Instant::now()) / others;
+            match timeout(share, ask(broker, &address)).await {
                 Ok(Ok(connection)) => {
                     self.known = Some(connection.clone());
                     *broker.to_master.last.lock() = Some(address);

@@ -4,7 +4,8 @@ use protocol::code::request;
 
 use crate::support::*;
 
-const SLAVE: &[(&str, &str)] = &[("brokerRole", "SLAVE"), ("brokerId", "1"), ("slaveReadEnable", "true")];
+const SLAVE: &[(&str, &str)] =
+    &[("brokerRole", "SLAVE"), ("brokerId", "1"), ("slaveReadEnable", "true"), ("forwardToMaster", "false")];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slave_refuses_what_only_a_master_does_and_serves_the_rest() {
