@@ -42,13 +42,33 @@ class SwitchTest {
         return broker;
     }
 
+    /** The longest time in which nothing came. */
+    private static final class Pause {
+        private final AtomicLong last = new AtomicLong();
+        private final AtomicLong longest = new AtomicLong();
+
+        /** What was before does not count. */
+        void begin() {
+            last.set(System.nanoTime());
+            longest.set(0);
+        }
+
+        void ends() {
+            long now = System.nanoTime();
+            longest.accumulateAndGet(now - last.getAndSet(now), Math::max);
+        }
+
+        Duration longest() {
+            return Duration.ofNanos(longest.get());
+        }
+    }
+
     /** A producer of its own, with all settings but its name servers as stock has them, and what became of its sends. */
     private abstract static class Load {
         final Set<String> acknowledged = ConcurrentHashMap.newKeySet();
         final ConcurrentLinkedQueue<String> failed = new ConcurrentLinkedQueue<>();
         final AtomicBoolean stops = new AtomicBoolean();
-        private final AtomicLong last = new AtomicLong(System.nanoTime());
-        private final AtomicLong longest = new AtomicLong();
+        final Pause pause = new Pause();
         private Thread thread;
 
         abstract void send(int number) throws Exception;
@@ -63,7 +83,7 @@ class SwitchTest {
                     }
                 }
             });
-            last.set(System.nanoTime());
+            pause.begin();
             thread.start();
         }
 
@@ -78,17 +98,12 @@ class SwitchTest {
                 return;
             }
             acknowledged.add(body);
-            long now = System.nanoTime();
-            longest.accumulateAndGet(now - last.getAndSet(now), Math::max);
+            pause.ends();
         }
 
         void goesOn(int count) {
             int before = acknowledged.size();
             Await.until(count + " more are acknowledged", PATIENCE, () -> acknowledged.size() >= before + count, failed::toString);
-        }
-
-        Duration pause() {
-            return Duration.ofNanos(longest.get());
         }
     }
 
@@ -124,11 +139,14 @@ class SwitchTest {
             Await.until("the slave follows", PATIENCE, () -> follows(second), second::output);
             try (var stock = new Stock(first)) {
                 String topic = stock.topic(QUEUES);
+                // Consumers look at their route every 30 s, and go on before.
+                var pushed = new Pause();
                 var concurrently = ConcurrentHashMap.<String>newKeySet();
                 var push = stock.push(Stock.name("push"));
                 push.subscribe(topic, "*");
                 push.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
                     messages.forEach(message -> concurrently.add(body(message)));
+                    pushed.ends();
                     return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
                 });
                 push.start();
@@ -175,6 +193,9 @@ class SwitchTest {
                 };
                 sync.begin();
                 async.begin();
+                sync.goesOn(500);
+                Await.until("messages are consumed", PATIENCE, () -> concurrently.size() >= 500, concurrently::toString);
+                pushed.begin();
                 for (var master : List.of(second, first)) {
                     sync.goesOn(500);
                     async.goesOn(500);
@@ -188,8 +209,9 @@ class SwitchTest {
                 sync.end();
                 async.end();
                 places.acquire(ASYNC_AT_ONCE);
-                System.out.println("SwitchTest: " + sync.acknowledged.size() + " sync sends, none acknowledged for " + sync.pause().toMillis()
-                    + " ms at most; " + async.acknowledged.size() + " async sends, " + async.pause().toMillis() + " ms");
+                System.out.println("SwitchTest: " + sync.acknowledged.size() + " sync sends, none acknowledged for " + sync.pause.longest().toMillis()
+                    + " ms at most; " + async.acknowledged.size() + " async sends, " + async.pause.longest().toMillis() + " ms; none consumed for "
+                    + pushed.longest().toMillis() + " ms at most");
                 assertEquals(List.of(), List.copyOf(sync.failed), () -> first.output() + second.output());
                 assertEquals(List.of(), List.copyOf(async.failed), () -> first.output() + second.output());
                 var all = new HashSet<>(sync.acknowledged);
@@ -198,7 +220,7 @@ class SwitchTest {
                     Await.until("all are consumed", PATIENCE, () -> got.containsAll(all), () -> missing(all, got));
                 }
                 for (var load : List.of(sync, async)) {
-                    assertTrue(load.pause().compareTo(Duration.ofSeconds(5)) < 0, () -> "a pause of " + load.pause());
+                    assertTrue(load.pause.longest().compareTo(Duration.ofSeconds(5)) < 0, () -> "a pause of " + load.pause.longest());
                 }
             }
         }
