@@ -75,12 +75,14 @@ async fn queue(
 
 /// Lays the answer into the inbox of the connection.
 fn deliver(session: &Session, code: RequestCode) -> Deliver {
-    let (inbox, connection) = (Arc::clone(&session.inbox), session.connection.clone());
+    // A connection that has ended is not kept by what the master still works on.
+    let (inbox, connection) = (Arc::downgrade(&session.inbox), session.connection.clone());
     // A connection that ends does not wait until there are messages, here as at a master.
     let waits_long =
         matches!(code, RequestCode::POP_MESSAGE | RequestCode::NOTIFICATION | RequestCode::POP_LITE_MESSAGE);
-    let debt = (!waits_long).then(|| inbox.owe());
+    let debt = (!waits_long).then(|| session.inbox.owe());
     Box::new(move |frames| {
+        let Some(inbox) = inbox.upgrade() else { return };
         // It has come, and is given, however much others have filled meanwhile.
         let laid = connection.lay_aside(frames.memory_bytes()).ok();
         inbox.push(Errand::then(move |_, _, out| {
