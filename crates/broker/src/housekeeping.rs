@@ -145,6 +145,7 @@ fn tidy(broker: &Broker) {
     let idle = broker.settings.load().pop_polling_map_expire_time_seconds;
     broker.hold.pops.sweep(Duration::from_secs(idle));
     broker.routes.expire(broker.clock.now());
+    broker.journal_copies.end_silent(broker.clock.elapsed());
     // Those of a master are there, and its journal says when they leave.
     if !broker.master_journal.is_followed() && broker.master_journal.place().is_none() {
         tend_conditions(&broker.settings.load(), &broker.conditions, &broker.clients, &broker.clock);

@@ -22,7 +22,7 @@ use crate::broker::Broker;
 use crate::inbox::{Errand, Inbox};
 use crate::refusal::{Refusal, SOON};
 use crate::session::Session;
-use crate::state::journal_copies::{Asked, JournalCopies};
+use crate::state::journal_copies::{Asked, Given, JournalCopies};
 use crate::state::switch::Switch;
 use crate::{blocking, tables};
 
@@ -66,10 +66,10 @@ pub(crate) fn copy(broker: &Broker, session: &Session, request: &Request<'_>) ->
     tokio::spawn(async move {
         let mut out = Outgoing::new();
         match source.answer(&order, &inbox).await {
-            Ok(Some((reply, entries))) => {
+            Ok(Some(given)) => {
                 let life = source.copies.life().to_string();
-                let fields = CopyJournalReply { life: &life, ..reply };
-                out.reply(reply_to, ResponseCode::Success, None, &fields, &entries);
+                let fields = CopyJournalReply { life: &life, ..given.reply };
+                out.reply(reply_to, ResponseCode::Success, None, &fields, &given.entries);
             }
             // Nobody waits for it any more.
             Ok(None) => return,
@@ -139,14 +139,26 @@ struct Source {
 }
 
 impl Source {
-    /// The next piece, without the name of this run; none if nobody waits for it any more.
-    async fn answer(
-        &self,
-        order: &Order,
-        inbox: &Inbox,
-    ) -> Result<Option<(CopyJournalReply<'static>, Vec<u8>)>, Refusal> {
+    /// The next piece; none if nobody waits for it any more.
+    async fn answer(&self, order: &Order, inbox: &Inbox) -> Result<Option<Arc<Given>>, Refusal> {
         let until = Instant::now() + order.wait;
-        let mut copier = self.copies.take(order.slave, order.asked, self.clock.elapsed());
+        // Given back when this ends, behind what it leaves for the next one. A request that the slave has given up may still be under way.
+        let mut taken = loop {
+            if let Some(taken) = self.copies.take(order.slave, order.asked, self.clock.elapsed()) {
+                break taken;
+            }
+            if inbox.is_gone() {
+                return Ok(None);
+            }
+            if Instant::now() >= until + LOOK_EVERY {
+                return Err(Refusal::busy("[GANTRY]another request of this slave for the journal is under way", SOON));
+            }
+            sleep(GATHER).await;
+        };
+        if let Some(given) = taken.given.take() {
+            return Ok(Some(given));
+        }
+        let mut copier = taken.copier.take();
         if copier.is_none() && order.asked.piece > 0 {
             let Asked { from, piece } = order.asked;
             let remark = format!("piece={piece}: the pieces behind from={from} are not at hand any more, begin with 0");
@@ -187,8 +199,11 @@ impl Source {
                 } else {
                     Asked { from: piece.position, piece: 0 }
                 };
-                self.copies.keep(order.slave, read.copier, next, self.clock.elapsed());
-                return Ok(Some((reply, entries)));
+                let is_of_several = piece.is_open || order.asked.piece > 0;
+                let given = Arc::new(Given { reply, entries });
+                let last = is_of_several.then(|| (order.asked, Arc::clone(&given)));
+                self.copies.keep(order.slave, read.copier, next, last, self.clock.elapsed());
+                return Ok(Some(given));
             }
             drop(store);
             let next = read.copier.position() + 1;

@@ -18,10 +18,14 @@ use super::master::{Master, MasterError};
 use super::rows;
 use crate::blocking::beside;
 use crate::broker::Broker;
+use crate::state::master_journal::Place;
 use crate::tasks::Stop;
 
 /// Pause before a master that did not answer is asked again.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
+/// How long what has come of a journal is kept while no master's journal is to be followed.
+const KEPT_FOR: Duration = Duration::from_secs(60);
+const BUSY: i32 = ResponseCode::SystemBusy as i32;
 /// Between two looks at whether the journal is to be followed, while that here is written.
 const LOOK_AT_MASTER: Duration = Duration::from_millis(250);
 /// Between two looks at the end of the log.
@@ -43,10 +47,17 @@ enum Ended {
 
 /// Follows the journal of each master that is offered, until it is told to stop.
 pub(crate) async fn follow_journal(broker: Arc<Broker>, mut stop: Stop) {
+    let mut begun = None;
     while !stop.is_asked() {
         let round = async {
-            let master = broker.master_journal.offered().await;
-            let Err(ended) = follow(&broker, &master).await;
+            let master = match timeout(KEPT_FOR, broker.master_journal.offered()).await {
+                Ok(master) => master,
+                Err(_) => {
+                    begun = None;
+                    broker.master_journal.offered().await
+                }
+            };
+            let Err(ended) = follow(&broker, &master, &mut begun).await;
             (master, ended)
         };
         let (master, ended) = tokio::select! {
@@ -55,12 +66,14 @@ pub(crate) async fn follow_journal(broker: Arc<Broker>, mut stop: Stop) {
             ended = round => ended,
         };
         match ended {
-            // It is gone, or not the master any more: those that look after that know.
-            Ended::NotOffered | Ended::Master(MasterError::Call(_) | MasterError::Another) => {
+            // It is gone, or not the master any more: those that look after that know. Or it has much to do.
+            Ended::NotOffered
+            | Ended::Master(MasterError::Call(_) | MasterError::Another | MasterError::Refused { code: BUSY, .. }) => {
                 tracing::debug!(master = &*master, why = %ended, "the journal of the master is asked for again");
             }
             Ended::Master(_) | Ended::Copy(_) => {
                 tracing::warn!(master = &*master, why = %ended, "the journal of the master cannot be followed, asking for its tables");
+                begun = None;
                 broker.master_journal.fail(ended.to_string(), broker.clock.elapsed());
             }
         }
@@ -72,15 +85,27 @@ pub(crate) async fn follow_journal(broker: Arc<Broker>, mut stop: Stop) {
     }
 }
 
-async fn follow(broker: &Arc<Broker>, address: &str) -> Result<Infallible, Ended> {
+/// A journal of which some has come, when its master did not answer: it goes on from there.
+struct Begun {
+    master: Box<str>,
+    at: Option<Place>,
+    copy: Copy,
+}
+
+/// Follows the journal of a master, from where `begun` has come to if that is of it. What can be gone on with is there when it ends.
+async fn follow(broker: &Arc<Broker>, address: &str, begun: &mut Option<Begun>) -> Result<Infallible, Ended> {
     let master = Master { client: &broker.registry.client, address };
     let identity = broker.identity();
     // Where the tables here are, by what is asked for. If they are elsewhere, or nowhere, when an answer is here, that is not for them.
     let mut at = broker.master_journal.place();
-    let mut copy = Copy::new(at);
+    let mut copy = match begun.take() {
+        Some(before) if *before.master == *address && before.at == at => before.copy,
+        Some(_) | None => Copy::new(at),
+    };
     // Ends with an error: the master is gone, or another one.
     loop {
         if !broker.master_journal.is_offered(address) {
+            *begun = Some(Begun { master: address.into(), at, copy });
             return Err(Ended::NotOffered);
         }
         let wanted = copy.wanted();
@@ -92,7 +117,11 @@ async fn follow(broker: &Arc<Broker>, address: &str) -> Result<Infallible, Ended
             {
                 continue;
             }
-            told => told?,
+            Err(error) => {
+                *begun = Some(Begun { master: address.into(), at, copy });
+                return Err(error.into());
+            }
+            Ok(told) => told,
         };
         broker.master_journal.note_end(told.journal_end);
         let log_end = told.log_end;

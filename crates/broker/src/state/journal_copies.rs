@@ -1,7 +1,7 @@
 //! What a master keeps of the slaves that copy its journal (30002): where each has come to, so that its next request goes on there.
 //! `master/journal.rs` answers them. A change of settings waits here until as many slaves have it as the broker waits for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use env::{Random, TimeMs};
 use journal::JournalCopier;
 use parking_lot::Mutex;
 use protocol::code::ResponseCode;
+use protocol::request::CopyJournalReply;
 use replica::lag::Slaves;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
@@ -35,7 +36,32 @@ struct Place {
     copier: JournalCopier,
     /// The piece that it gives next.
     next: Asked,
+    /// The one before, if it is one of several: a slave that has not got it in time asks for it again.
+    last: Option<(Asked, Arc<Given>)>,
     left_at: Duration,
+}
+
+/// A piece as it was given.
+pub(crate) struct Given {
+    /// Without the name of this run.
+    pub(crate) reply: CopyJournalReply<'static>,
+    pub(crate) entries: Vec<u8>,
+}
+
+/// The copier of a slave, while a request is answered.
+pub(crate) struct Taken {
+    copies: Arc<JournalCopies>,
+    slave: i64,
+    /// At what is asked for.
+    pub(crate) copier: Option<JournalCopier>,
+    /// What is asked for, if it was given before.
+    pub(crate) given: Option<Arc<Given>>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.copies.taken.lock().remove(&self.slave);
+    }
 }
 
 /// The copies of the journal that are made.
@@ -43,6 +69,8 @@ pub(crate) struct JournalCopies {
     life: u64,
     /// By the id of the slave. Taken out while a request is answered. Guards itself only.
     places: Mutex<BTreeMap<i64, Place>>,
+    /// Slaves of which a request is answered. Guards itself only.
+    taken: Mutex<BTreeSet<i64>>,
     under_way: Arc<Semaphore>,
     /// Up to where slaves have all changes in their own journals, by their ids: of those that follow the journal.
     written: watch::Sender<BTreeMap<i64, u64>>,
@@ -129,6 +157,7 @@ impl JournalCopies {
         JournalCopies {
             life,
             places: Mutex::default(),
+            taken: Mutex::default(),
             under_way: Arc::new(Semaphore::new(UNDER_WAY_MAX)),
             written: watch::Sender::default(),
             awaited: AtomicU64::new(0),
@@ -182,33 +211,80 @@ impl JournalCopies {
         if is_in_time { Ok(()) } else { Err(NotCopied { needed: needed.0, has, limit }) }
     }
 
-    /// Takes the place of a slave, if it is what is asked for.
-    pub(crate) fn take(&self, slave: i64, asked: Asked, now: Duration) -> Option<JournalCopier> {
-        let (mine, silent) = {
-            let mut places = self.places.lock();
-            let mine = places.remove(&slave);
-            let is_silent = |place: &Place| now.saturating_sub(place.left_at) >= KEPT_FOR;
-            let silent: Vec<(i64, Place)> = places.extract_if(.., |_, place| is_silent(place)).collect();
-            (mine, silent)
-        };
-        // They close files.
-        drop(silent);
-        mine.filter(|place| place.next == asked).map(|place| place.copier)
+    /// Takes the place of a slave, with its copier if that is at what is asked for; or what is asked for, and the place stays, if that is what was
+    /// given last. None if another request of the slave is under way.
+    pub(crate) fn take(self: &Arc<Self>, slave: i64, asked: Asked, now: Duration) -> Option<Taken> {
+        if !self.taken.lock().insert(slave) {
+            return None;
+        }
+        let mut taken = Taken { copies: Arc::clone(self), slave, copier: None, given: None };
+        let mut places = self.places.lock();
+        if let Some(place) = places.get_mut(&slave)
+            && let Some((_, given)) = place.last.as_ref().filter(|(last, _)| *last == asked)
+        {
+            taken.given = Some(Arc::clone(given));
+            place.left_at = now;
+            return Some(taken);
+        }
+        let mine = places.remove(&slave);
+        drop(places);
+        // One that is elsewhere closes its file.
+        taken.copier = mine.filter(|place| place.next == asked).map(|place| place.copier);
+        Some(taken)
     }
 
     /// Keeps the place of a slave, whose next piece is this one.
-    pub(crate) fn keep(&self, slave: i64, copier: JournalCopier, next: Asked, now: Duration) {
+    pub(crate) fn keep(
+        &self,
+        slave: i64,
+        copier: JournalCopier,
+        next: Asked,
+        last: Option<(Asked, Arc<Given>)>,
+        now: Duration,
+    ) {
         let mut places = self.places.lock();
         let oldest = places.iter().min_by_key(|(_, place)| place.left_at).map(|(slave, _)| *slave);
         let too_many = oldest.filter(|_| places.len() >= PLACES_MAX && !places.contains_key(&slave));
         let gone = too_many.and_then(|oldest| places.remove(&oldest));
-        let before = places.insert(slave, Place { copier, next, left_at: now });
+        let before = places.insert(slave, Place { copier, next, last, left_at: now });
         drop(places);
         // They close files.
         drop((gone, before));
+    }
+
+    /// Gives up the places of slaves that have not asked for long.
+    pub(crate) fn end_silent(&self, now: Duration) {
+        let is_silent = |place: &Place| now.saturating_sub(place.left_at) >= KEPT_FOR;
+        let silent: Vec<(i64, Place)> = self.places.lock().extract_if(.., |_, place| is_silent(place)).collect();
+        // They close files.
+        drop(silent);
     }
 }
 
 fn count(written: &BTreeMap<i64, u64>, position: u64) -> usize {
     written.values().filter(|has| **has >= position).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use store::{Store, StoreEnv, StoreOptions};
+
+    use super::*;
+    use crate::tables;
+
+    #[test]
+    fn the_place_of_a_slave_that_does_not_ask_any_more_is_given_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(StoreOptions::at(dir.path()), StoreEnv::real()).unwrap();
+        let copies = JournalCopies::new(&Random::seeded(1), TimeMs(0));
+        let (next, seconds) = (Asked { from: 0, piece: 0 }, Duration::from_secs);
+        for (slave, left_at) in [(1, seconds(0)), (2, seconds(1))] {
+            copies.keep(slave, store.journal().copier(0, tables::is_copied).unwrap(), next, None, left_at);
+        }
+        copies.end_silent(seconds(29));
+        assert_eq!(copies.places.lock().len(), 2);
+        copies.end_silent(seconds(30));
+        assert_eq!(copies.places.lock().keys().collect::<Vec<_>>(), [&2]);
+        store.close().unwrap();
+    }
 }

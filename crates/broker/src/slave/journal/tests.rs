@@ -12,7 +12,6 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::*;
-use crate::state::master_journal::Place;
 use crate::{started, tables};
 
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -32,7 +31,7 @@ struct Piece {
 /// A request for a piece, as `life from piece`, and the way to its answer.
 struct Question {
     asked: String,
-    answer: oneshot::Sender<Piece>,
+    answer: oneshot::Sender<Option<Piece>>,
 }
 
 struct Played(mpsc::UnboundedSender<Question>);
@@ -50,6 +49,10 @@ impl Service for Played {
             let (answer, answered) = oneshot::channel();
             self.0.send(Question { asked, answer }).unwrap();
             let Ok(piece) = answered.await else { return };
+            let Some(piece) = piece else {
+                out.reply(request.reply_to(), ResponseCode::SystemBusy, Some("busy"), &(), &[]);
+                continue;
+            };
             let fields = CopyJournalReply {
                 life: "7",
                 from: piece.from,
@@ -76,7 +79,7 @@ struct Following {
     store: Arc<Store>,
     address: Arc<str>,
     questions: mpsc::UnboundedReceiver<Question>,
-    task: JoinHandle<Result<Infallible, Ended>>,
+    task: JoinHandle<(Ended, Option<Begun>)>,
     _dir: TempDir,
 }
 
@@ -92,13 +95,24 @@ impl Following {
         broker.following.learnt(&address, None);
         broker.master_journal.reach(Place { life: 7, position: 5 });
         broker.master_journal.offer(Some(&address));
-        let (follower, master) = (Arc::clone(&broker), Arc::clone(&address));
-        let task = tokio::spawn(async move { follow(&follower, &master).await });
+        let task = Following::follow(&broker, &address, None);
         Following { broker, store, address, questions, task, _dir: dir }
     }
 
+    fn follow(
+        broker: &Arc<Broker>,
+        address: &Arc<str>,
+        mut begun: Option<Begun>,
+    ) -> JoinHandle<(Ended, Option<Begun>)> {
+        let (broker, master) = (Arc::clone(broker), Arc::clone(address));
+        tokio::spawn(async move {
+            let Err(ended) = follow(&broker, &master, &mut begun).await;
+            (ended, begun)
+        })
+    }
+
     /// The next request: what was answered before is taken by then.
-    async fn next(&mut self, asked: &str) -> oneshot::Sender<Piece> {
+    async fn next(&mut self, asked: &str) -> oneshot::Sender<Option<Piece>> {
         let next = timeout(DEADLINE, self.questions.recv()).await.expect("no request in time").unwrap();
         assert_eq!(next.asked, asked);
         next.answer
@@ -134,9 +148,9 @@ async fn an_answer_that_was_asked_for_before_all_rows_are_to_come_again_is_not_t
     journal.offer(None);
     journal.forget_place();
     journal.offer(Some(&following.address));
-    answer.send(Piece { from: 5, position: 6, journal_end: 6, entries: level(9), ..Piece::default() }).ok();
+    answer.send(Some(Piece { from: 5, position: 6, journal_end: 6, entries: level(9), ..Piece::default() })).ok();
     tokio::select! {
-        ended = &mut following.task => assert!(matches!(ended.unwrap(), Err(Ended::NotOffered))),
+        ended = &mut following.task => assert!(matches!(ended.unwrap().0, Ended::NotOffered)),
         next = following.questions.recv() => panic!("it goes on with {}", next.unwrap().asked),
         () = tokio::time::sleep(DEADLINE) => panic!("it does not end"),
     }
@@ -152,9 +166,9 @@ async fn an_answer_without_changes_does_not_say_either_that_the_tables_are_those
     journal.offer(None);
     journal.forget_place();
     journal.offer(Some(&following.address));
-    answer.send(Piece { from: 5, position: 5, journal_end: 5, ..Piece::default() }).ok();
+    answer.send(Some(Piece { from: 5, position: 5, journal_end: 5, ..Piece::default() })).ok();
     tokio::select! {
-        ended = &mut following.task => assert!(matches!(ended.unwrap(), Err(Ended::NotOffered))),
+        ended = &mut following.task => assert!(matches!(ended.unwrap().0, Ended::NotOffered)),
         next = following.questions.recv() => panic!("it goes on with {}", next.unwrap().asked),
         () = tokio::time::sleep(DEADLINE) => panic!("it does not end"),
     }
@@ -166,20 +180,40 @@ async fn an_answer_without_changes_does_not_say_either_that_the_tables_are_those
 async fn a_journal_whose_rows_are_gathered_anew_is_not_followed_until_all_are_here() {
     let mut following = Following::start().await;
     let answer = following.next("7 5 0").await;
-    answer.send(Piece { from: 5, position: 6, journal_end: 6, entries: level(1), ..Piece::default() }).ok();
+    answer.send(Some(Piece { from: 5, position: 6, journal_end: 6, entries: level(1), ..Piece::default() })).ok();
     let answer = following.next("7 6 0").await;
     assert!(following.broker.master_journal.is_followed() && following.level() == Some(1));
     // A snapshot has passed it: its rows are no changes of those here.
     let first =
         Piece { from: 6, position: 20, has_more: true, begins_snapshot: true, journal_end: 20, ..Piece::default() };
-    answer.send(Piece { entries: level(2), ..first }).ok();
+    answer.send(Some(Piece { entries: level(2), ..first })).ok();
     let answer = following.next("7 6 1").await;
     let journal = &following.broker.master_journal;
     assert!(!journal.is_followed() && journal.gathered() == Some(1) && following.level() == Some(1));
-    answer.send(Piece { from: 6, piece: 1, position: 20, journal_end: 20, ..Piece::default() }).ok();
+    answer.send(Some(Piece { from: 6, piece: 1, position: 20, journal_end: 20, ..Piece::default() })).ok();
     let answer = following.next("7 20 0").await;
     let journal = &following.broker.master_journal;
     assert!(journal.is_followed() && journal.gathered().is_none() && following.level() == Some(2));
     drop(answer);
+    following.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_are_gathered_go_on_where_they_were_when_the_master_did_not_answer_in_time() {
+    let mut following = Following::start().await;
+    let answer = following.next("7 5 0").await;
+    let first =
+        Piece { from: 5, position: 20, has_more: true, begins_snapshot: true, journal_end: 20, ..Piece::default() };
+    answer.send(Some(Piece { entries: level(2), ..first })).ok();
+    let answer = following.next("7 5 1").await;
+    answer.send(None).ok();
+    let (ended, begun) = (&mut following.task).await.unwrap();
+    assert!(matches!(ended, Ended::Master(MasterError::Refused { code: BUSY, .. })), "{ended}");
+    assert_eq!(following.broker.master_journal.gathered(), Some(1));
+    following.task = Following::follow(&following.broker, &following.address, begun);
+    let answer = following.next("7 5 1").await;
+    answer.send(Some(Piece { from: 5, piece: 1, position: 20, journal_end: 20, ..Piece::default() })).ok();
+    drop(following.next("7 20 0").await);
+    assert!(following.broker.master_journal.is_followed() && following.level() == Some(2));
     following.stop().await;
 }
