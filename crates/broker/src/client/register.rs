@@ -363,7 +363,8 @@ async fn register(broker: &Arc<Broker>, address: &str, owed: Owed) -> Result<Reg
     let broker_addr = told_address(&settings.broker_ip1, broker.advertised);
     let count = pieces.len();
     for (place, piece) in pieces.into_iter().enumerate() {
-        let version = version_of_piece(broker.topics.version(), count - 1 - place);
+        let version = of_epoch(broker.topics.version(), broker.switch.own_epoch());
+        let version = version_of_piece(version, count - 1 - place);
         let (bytes, compressed) =
             beside(broker, move |broker| encoded(&broker.settings.load(), &broker.topics, piece, version)).await?;
         let fields = RegisterBroker {
@@ -405,6 +406,12 @@ pub(crate) fn told_address(host: &str, advertised: SocketAddr) -> String {
         Ok(_) => advertised.to_string(),
         Err(_) => format!("{host}:{}", advertised.port()),
     }
+}
+
+/// Of two masters of one name a name server keeps the one that tells the later epoch.
+fn of_epoch(version: DataVersion, epoch: u64) -> DataVersion {
+    let epoch = i64::try_from(epoch).unwrap_or(i64::MAX);
+    DataVersion { state_version: version.state_version.max(epoch), ..version }
 }
 
 /// A name server looks at the topics that it knows only when the version is not the one it heard last, so no two pieces in a row may

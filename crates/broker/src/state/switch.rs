@@ -349,6 +349,12 @@ impl Switch {
         }
     }
 
+    /// The epoch of which this broker is, or is about to be, the master; 0: of none.
+    pub(crate) fn own_epoch(&self) -> u64 {
+        let kept = self.kept();
+        if kept.is_holder { kept.epoch } else { 0 }
+    }
+
     /// The epochs of a master whose log is about to be copied.
     pub(crate) async fn take_epochs(&self, epoch: u64, epochs: Epochs) -> Result<(), JournalIsLate> {
         let position = {

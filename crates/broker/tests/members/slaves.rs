@@ -99,6 +99,8 @@ pub(crate) struct Places {
     pub(crate) brokers: Mutex<BTreeMap<i64, String>>,
     /// How many topics each registration told.
     told: Mutex<Vec<usize>>,
+    /// The epoch that the last one told.
+    pub(crate) epoch: Mutex<Option<i64>>,
 }
 
 impl Places {
@@ -149,6 +151,7 @@ impl Service for Places {
             if request.header.code == request::REGISTER_BROKER {
                 let body = RegisterBrokerBody::decode(request.body, false, 0).unwrap();
                 self.told.lock().push(body.topics.topic_config_table.len());
+                *self.epoch.lock() = Some(body.topics.data_version.state_version);
             }
         }
     }

@@ -222,6 +222,7 @@ async fn an_epoch_is_taken_by_the_broker_that_it_is_for_and_only_once() {
     let slave = [("brokerRole", "SLAVE"), ("brokerId", "2")];
     let slave_setup = || Setup { more: Vec::from(slave).leak(), ..setup(&names) };
     let slave = start(slave_setup()).await;
+    until("a slave tells no epoch", async || *names.epoch.lock() == Some(0)).await;
     let take = async |running: &Running, epoch: i64, log_end: Option<i64>| {
         let order = TakeOverMaster { epoch, log_end, broker_role: Some("SYNC_MASTER") };
         let answer = running.call(request::TAKE_OVER_MASTER, &order, "").await;
@@ -243,5 +244,7 @@ async fn an_epoch_is_taken_by_the_broker_that_it_is_for_and_only_once() {
     assert_eq!((of.broker_id, &*of.broker_role, of.epoch, of.former_id), (0, "SYNC_MASTER", 102, Some(2)));
     assert_eq!(of.epochs.iter().map(|one| (one.epoch, one.start)).collect::<Vec<_>>(), [(102, 0)]);
     assert_eq!(take(&master, 102, None).await.0, 0, "it is the master of it");
+    // So a name server that has lost its routes sends nobody to a master before it.
+    until("name servers know the epoch", async || *names.epoch.lock() == Some(102)).await;
     master.stop().await;
 }
