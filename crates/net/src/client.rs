@@ -156,7 +156,8 @@ impl Client {
         Client { inner: Arc::new(inner) }
     }
 
-    /// Asks `address` (`host:port`) and waits for the response; `timeout` covers connecting too.
+    /// Asks `address` (`host:port`) and waits for the response; `timeout` covers connecting too. If `GO_AWAY` is the response, asks once
+    /// more on a new connection.
     pub async fn call(
         &self,
         address: &str,
@@ -165,7 +166,13 @@ impl Client {
         body: Bytes,
         timeout: Duration,
     ) -> Result<Response, CallError> {
-        self.begin(address, code, fields, &body, timeout).await?.response().await
+        let started = Instant::now();
+        let response = self.begin(address, code, fields, &body, timeout).await?.response().await?;
+        if response.code != ResponseCode::GoAway as i32 {
+            return Ok(response);
+        }
+        let left = timeout.saturating_sub(started.elapsed());
+        self.begin(address, code, fields, &body, left).await?.response().await
     }
 
     /// Leaves a request for `address`, behind all that was left for it before: two calls of this, one after the other, put their
@@ -395,7 +402,7 @@ impl Drop for Inner {
 
 impl Peer {
     fn open(&self) -> Option<Connection<()>> {
-        self.known.lock().connection.as_ref().filter(|connection| !connection.is_closed()).cloned()
+        self.known.lock().connection.as_ref().filter(|connection| !connection.goes_away()).cloned()
     }
 
     /// Whether there is a connection, or a pause after a failure that may still last.

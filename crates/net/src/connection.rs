@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use protocol::code::ResponseCode;
 use protocol::frame::Serialization;
 use protocol::header::EncodeFields;
 use tokio::sync::{Notify, oneshot};
@@ -211,7 +212,13 @@ impl<W> Begun<W> {
         let shared = &self.connection.shared;
         let address = || shared.peer.to_string();
         match answered {
-            Ok(Ok(response)) => Ok(response),
+            Ok(Ok(response)) => {
+                if response.code == ResponseCode::GoAway as i32 && shared.listener == ListenerTag::OUTBOUND {
+                    // What was asked before is answered here, what is asked from now on on another connection.
+                    shared.come_to(Stage::GoingAway);
+                }
+                Ok(response)
+            }
             Ok(Err(_)) => Err(CallError::Closed { address: address() }),
             Err(_) => {
                 let is_silent = shared.reads.load(Ordering::Relaxed) == self.reads_before;
@@ -342,6 +349,11 @@ impl<W> Connection<W> {
     /// Whether its task has ended: no answer is taken any more, where one that is about to be closed still takes those that are owed.
     pub fn is_over(&self) -> bool {
         self.shared.inbox.lock().stage >= Stage::Ending
+    }
+
+    /// Whether it is about to end, or has ended: its client is to ask on another one.
+    pub fn goes_away(&self) -> bool {
+        self.shared.stage() > Stage::Open
     }
 
     /// Waits until it is closed, by whichever side.
@@ -481,6 +493,11 @@ impl<W> Shared<W> {
     pub(crate) fn count_read(&self) {
         // One writer, the task: no read-modify-write needed.
         self.reads.store(self.reads.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// How often something was read.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
     }
 
     /// For the task, at its end.

@@ -28,7 +28,7 @@ pub use connection::{Begun, Connection, Debt, LaidAside, ListenerTag, RepliesAre
 pub use connection_slots::{ConnectionSlot, ConnectionSlots, Newcomer, NoPlace, PlaceFigures};
 #[doc(hidden)]
 pub use detached::{Detached, over};
-pub use listener::{Listener, ListenerOptions, Port};
+pub use listener::{Closing, Listener, ListenerOptions, Port};
 pub use outgoing::{Answered, Arrival, COPIED_BELOW_BYTES, Frames, Outgoing, ReplyTo, SHARE_FROM_BYTES, SharedSlice};
 pub use service::{Burst, OwnedRequest, Request, Service};
 #[doc(hidden)]

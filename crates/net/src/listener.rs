@@ -123,6 +123,21 @@ impl ListenerOptions {
     }
 }
 
+/// Where another listener goes on at a port, requests are still read, and answered with `GO_AWAY`, until nothing has come for so long.
+const TOLD_TO_GO: Duration = Duration::from_millis(10);
+/// Or for so long: clients that do not know `GO_AWAY` go on asking.
+const TOLD_TO_GO_MAX: Duration = Duration::from_millis(60);
+
+/// What becomes of a port when its listener ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// Nobody listens there any more.
+    Ends,
+    /// Another listener goes on with the connections that come from now on: the port is held ([`Port::again`]), and the kernel keeps them
+    /// until then.
+    GoesOn,
+}
+
 /// A port that is ours, at which nobody listens yet: whoever connects is refused, and whoever asks the kernel for a free one gets another.
 #[derive(Debug)]
 pub struct Port {
@@ -196,6 +211,11 @@ struct Open<W> {
 }
 
 impl<S: Service> Door<S> {
+    /// How often something was read on connections that are open.
+    fn reads(&self) -> u64 {
+        self.open.lock().connections.values().map(|connection| connection.reads()).fold(0, u64::wrapping_add)
+    }
+
     /// Brings all connections on to `stage`, and those that will still come.
     fn come_to(&self, stage: Stage) {
         let open: Vec<_> = {
@@ -248,16 +268,51 @@ impl<S: Service> Listener<S> {
     /// Accepts until `shutdown` is done, and goes on for the time of going away; then lets each connection finish what it has read
     /// and write what it owes, and returns when all are closed, after the drain time at the latest.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) {
+        self.run_until(async {
+            shutdown.await;
+            Closing::Ends
+        })
+        .await;
+    }
+
+    /// The same, where `shutdown` says what becomes of the port.
+    pub async fn run_until(self, shutdown: impl Future<Output = Closing> + Send) {
         let Listener { socket, local, door } = self;
         let (draining, begin_drain) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        accept(&socket, &door, &mut tasks, &begin_drain, shutdown).await;
-        let going_away = door.options.go_away_time;
-        if !going_away.is_zero() && !tasks.is_empty() {
-            door.come_to(Stage::GoingAway);
-            accept(&socket, &door, &mut tasks, &begin_drain, tokio::time::sleep(going_away)).await;
+        let mut closing = Closing::Ends;
+        accept(&socket, &door, &mut tasks, &begin_drain, async { closing = shutdown.await }).await;
+        match closing {
+            Closing::Ends => {
+                let going_away = door.options.go_away_time;
+                if !going_away.is_zero() && !tasks.is_empty() {
+                    door.come_to(Stage::GoingAway);
+                    accept(&socket, &door, &mut tasks, &begin_drain, tokio::time::sleep(going_away)).await;
+                }
+                drop(socket);
+            }
+            Closing::GoesOn => {
+                // Whoever is told to go away connects at once, and must not meet this listener again.
+                drop(socket);
+                door.come_to(Stage::GoingAway);
+                door.service.goes_away();
+                let until = Instant::now() + TOLD_TO_GO_MAX;
+                let mut read = door.reads();
+                // Ends when those that were told have gone elsewhere: nothing comes any more.
+                while !tasks.is_empty() && Instant::now() < until {
+                    tokio::time::sleep(TOLD_TO_GO).await;
+                    while let Some(ended) = tasks.try_join_next() {
+                        note_end(ended);
+                    }
+                    let before = std::mem::replace(&mut read, door.reads());
+                    if read == before {
+                        break;
+                    }
+                }
+                // What was read before its connection went away may have begun to wait since.
+                door.service.goes_away();
+            }
         }
-        drop(socket);
         // Those that still tell their first words end now; those that are open drain.
         door.come_to(Stage::Draining);
         draining.send_replace(true);

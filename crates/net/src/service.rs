@@ -49,6 +49,11 @@ pub trait Service: Send + Sync + 'static {
     /// The last of those replies was taken by the socket at that time. Called often, by whoever writes.
     fn answered(&self, _answered: &[Answered], _at: Instant) {}
 
+    /// A listener accepts no more, another one goes on at its port ([`crate::Closing::GoesOn`]), and all its connections go away
+    /// ([`Connection::goes_away`]): clients that know `GO_AWAY` ([`Request::knows_go_away`]) may be answered with it. Called by each
+    /// listener, and once more before its connections drain.
+    fn goes_away(&self) {}
+
     /// The connection is gone. Called once for each `open`, also when serving panicked.
     fn close(&self, session: Self::Session);
 }
@@ -72,6 +77,11 @@ impl Request<'_> {
     /// What a reply needs to know, free of the borrow.
     pub fn reply_to(&self) -> ReplyTo {
         reply_to(&self.header, self.serialization, self.came)
+    }
+
+    /// Whether its client connects anew, and asks again there, when [`ResponseCode::GoAway`] answers it.
+    pub fn knows_go_away(&self) -> bool {
+        knows_go_away(&self.header)
     }
 
     /// The bytes of header and body.
@@ -139,6 +149,10 @@ pub struct Burst<'c> {
 /// Clients after 5.3.1 know `GO_AWAY`: the number of that version in a request's header.
 const LAST_WITHOUT_GO_AWAY: i32 = 475;
 
+fn knows_go_away(header: &Header<'_>) -> bool {
+    header.version > LAST_WITHOUT_GO_AWAY
+}
+
 impl<'c> Burst<'c> {
     /// `frames` holds exactly `count` frames whose lengths were checked when they were cut, and which were read by then.
     pub(crate) fn new(
@@ -196,7 +210,7 @@ impl<'c> Burst<'c> {
                     let frame = self.frames.slice(start..self.at);
                     self.calls.answered(&header, frame, &layout);
                 }
-                Ok(header) if self.turns_away && header.version > LAST_WITHOUT_GO_AWAY => {
+                Ok(header) if self.turns_away && knows_go_away(&header) => {
                     self.turned_away.push(reply_to(&header, layout.serialization, self.came));
                 }
                 Ok(header) => {

@@ -19,7 +19,7 @@ use protocol::header::{HeaderError, HeaderScratch};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::bounds::Budget;
-use crate::connection::{Connection, Shared, Stage};
+use crate::connection::{Connection, ListenerTag, Shared, Stage};
 use crate::connection_slots::{ConnectionSlot, Newcomer};
 use crate::outgoing::{Answered, Outgoing};
 use crate::reader::{Cut, Reader};
@@ -255,11 +255,14 @@ async fn serve<S: Service>(
     let mut clock = pin!(sleep_until(first_look));
     let mut stage = handle.shared.stage();
     let mut rest: Option<Rest> = None;
+    // Where we connected, the other side goes away, and what it asks is answered.
+    let is_outbound = handle.listener() == ListenerTag::OUTBOUND;
+    let mut is_going_away = false;
     // Ends with the connection: at the latest, when nothing has moved for the idle time.
     loop {
         if !socket.is_full() {
             // What was read before the connection began to go away is served.
-            let is_going_away = stage == Stage::GoingAway;
+            is_going_away |= stage == Stage::GoingAway && !is_outbound;
             stage = handle.shared.take_left(&mut socket.out, &mut work);
             for piece in work.drain(..) {
                 service.resume(session, piece, &mut socket.out).await;

@@ -4,18 +4,22 @@
 mod support;
 
 use std::io::ErrorKind;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use net::{Budget, CallError, Frames, Listener, ListenerOptions, ListenerTag, Outgoing, Port};
+use net::{
+    Budget, CallError, Client, ClientOptions, Closing, Frames, Listener, ListenerOptions, ListenerTag, Outgoing, Port,
+};
 use protocol::code::ResponseCode;
 use protocol::frame::Serialization;
 use protocol::header::{FLAG_ONEWAY, FLAG_RESPONSE};
 use support::{PATIENCE, Probe, Server, does, request, request_as, request_of_version, until};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 fn options() -> ListenerOptions {
@@ -617,6 +621,44 @@ async fn who_knows_go_away_gets_it_while_the_port_goes_away_and_others_are_serve
     // Nobody is left to be told: the time is not waited for.
     drop((peer, latecomer));
     server.stopped().await;
+}
+
+#[tokio::test]
+async fn no_call_fails_when_another_listener_goes_on_at_the_port() {
+    let port = Port::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let address = port.local_addr().to_string();
+    let held = port.again().unwrap();
+    let (first, second) = (Probe::new(), Probe::new());
+    let listener = Listener::on(port, options(), Arc::clone(&first)).unwrap();
+    let (end, ended) = oneshot::channel::<()>();
+    let running = tokio::spawn(listener.run_until(async {
+        let _ = ended.await;
+        Closing::GoesOn
+    }));
+    let (client, is_over) = (Client::new(ClientOptions::default()), Arc::new(AtomicBool::new(false)));
+    let calling: Vec<_> = (0..8)
+        .map(|_| {
+            let (client, address, is_over) = (client.clone(), address.clone(), Arc::clone(&is_over));
+            tokio::spawn(async move {
+                while !is_over.load(Ordering::SeqCst) {
+                    let answer =
+                        client.call(&address, does::ECHO, &(), Bytes::from_static(b"x"), PATIENCE).await.unwrap();
+                    assert_eq!((answer.code, &*answer.body), (0, &b"x"[..]), "{:?}", answer.remark);
+                }
+            })
+        })
+        .collect();
+    until("the first one answers", || first.served.load(Ordering::SeqCst) > 100).await;
+    end.send(()).unwrap();
+    running.await.unwrap();
+    // Nobody serves the port now: calls wait.
+    let listener = Listener::on(held, options(), Arc::clone(&second)).unwrap();
+    tokio::spawn(listener.run(std::future::pending()));
+    until("the second one answers", || second.served.load(Ordering::SeqCst) > 100).await;
+    is_over.store(true, Ordering::SeqCst);
+    for calls in calling {
+        calls.await.unwrap();
+    }
 }
 
 #[tokio::test]
