@@ -151,6 +151,9 @@ pub(crate) fn pull(
         Err(PullRefusal { refusal, forbidden_type: None }) if refusal.code == ResponseCode::SubscriptionNotLatest => {
             late_subscription::ask(broker, session, request, &order, refusal)
         }
+        Err(PullRefusal { refusal, forbidden_type: None }) if refusal.code == ResponseCode::SubscriptionNotExist => {
+            late_subscription::wait_for_heartbeat(broker, session, request, &order, refusal)
+        }
         Err(PullRefusal { refusal, forbidden_type: None }) => Err(refusal),
     };
     session.asked = None;
