@@ -177,6 +177,9 @@ fn check(broker: &Broker, state: &MemberState, broker_id: i64) -> Result<(), Str
     if !state.is_following {
         return Err(format!("{address} does not get the log from this master at the moment"));
     }
+    if state.awaits_journal {
+        return Err(format!("{address} has not all of this master's journal yet (masterJournalFollowed there)"));
+    }
     let own = told_address(&broker.settings.load().broker_ip1, broker.advertised);
     if let Some(other) = state.master_addr.as_ref().filter(|master| **master != own) {
         return Err(format!("{address} follows {other}"));

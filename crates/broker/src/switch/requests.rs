@@ -28,6 +28,7 @@ fn state_of(broker: &Broker) -> MemberState {
     let (settings, identity, kept) = (broker.settings.load(), broker.identity(), broker.switch.kept());
     let end = broker.store.end();
     let (following, is_slave) = (&broker.following, broker.standing.is_slave());
+    let journal = &broker.master_journal;
     let epochs = broker.switch.epochs();
     let starts = epochs.list().iter().map(|one| EpochStart { epoch: signed(one.number), start: signed(one.start.0) });
     MemberState {
@@ -45,6 +46,7 @@ fn state_of(broker: &Broker) -> MemberState {
         journal_end: signed(broker.store.journal().position()),
         master_addr: following.master().filter(|_| is_slave).map(|master| master.to_string()),
         is_following: is_slave && following.is_connected() && following.agrees(),
+        awaits_journal: is_slave && following.status.is_own() && !journal.is_followed() && journal.failure().is_none(),
         behind_bytes: following.behind_bytes(end).filter(|_| is_slave).map(signed),
         former_id: kept.former_id.filter(|_| !is_slave),
         handed_to: kept.handed.map(|handed| handed.address),

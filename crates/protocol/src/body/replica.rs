@@ -200,6 +200,8 @@ pub struct MemberState {
     pub master_addr: Option<String>,
     /// The log comes from there, or did within its time-out.
     pub is_following: bool,
+    /// It is about to follow the journal of its master, and has not all of it yet.
+    pub awaits_journal: bool,
     /// Bytes that it is behind there, as its master said a few seconds ago.
     pub behind_bytes: Option<i64>,
     /// The id that a master had as a slave.
