@@ -141,7 +141,7 @@ impl Caller {
         self.waiter.client()
     }
 
-    /// Where it is; or where the client is for whom it asks.
+    /// Its address; in a request that a slave passes on, that of the client.
     pub fn peer(&self) -> SocketAddr {
         self.stands_for.unwrap_or_else(|| self.client().peer())
     }

@@ -356,7 +356,7 @@ impl Broker {
         let conditions = Conditions::load(&store, error_percent, consumers, clock.now().0)
             .map_err(|error| StartError::Setting(error.to_string()))?;
         let hold = Arc::new(Hold::new(clock.clone()));
-        let to_master = ToMaster::new(calls.clone());
+        let to_master = ToMaster::new(calls.clone(), frame_bytes_max(&configuration)?);
         let registry = Arc::new(Registry::new(&name_servers, calls));
         let lite = Arc::new(Lite::new(&hold, clock.clone(), random.clone()));
         let (slaves, slave_places) = slaves_before(&store, &clock);
@@ -476,6 +476,11 @@ fn slaves_before(store: &Arc<Store>, clock: &Clock) -> (Arc<Slaves>, Arc<SlavePl
     let (slaves, places) = (Slaves::of(store.end()), SlavePlaces::load(store));
     slaves.remember(&places.kept(), clock.elapsed());
     (Arc::new(slaves), Arc::new(places))
+}
+
+/// What the frame of a request may have here, and at the other brokers of the set.
+fn frame_bytes_max(configuration: &config::Settings) -> Result<usize, StartError> {
+    configuration.net().map(|net| net.frame_max_length).map_err(|error| StartError::Setting(error.to_string()))
 }
 
 /// The levels of `messageDelayLevel`.

@@ -136,8 +136,7 @@ fn to_master(broker: &Broker, page: &mut Exposition) {
     if counts.iter().all(|(_, count)| *count == 0) {
         return;
     }
-    let became =
-        "Requests of clients that this broker asked the master for: passed on, held until there was one, refused";
+    let became = "Requests of clients that only the master may carry out: passed on, held until there was one, refused, not answered by it";
     page.metric("gantry_requests_for_master_total", MetricKind::Counter, became);
     for (became, count) in counts {
         page.value(&[("outcome", became)], count);

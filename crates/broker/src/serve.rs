@@ -46,6 +46,12 @@ impl Broker {
             if let Some(code) = code
                 && let Err(refusal) = standing.check(code, || self.reads_as_slave())
             {
+                if !session.sends.is_empty() {
+                    append::append(self, session, out).await;
+                }
+                if !session.sends.for_master.is_empty() && is_left_behind(session, code, &request) {
+                    continue;
+                }
                 self.refuse_as_slave(session, code, &request, refusal, out).await;
                 continue;
             }
@@ -54,7 +60,7 @@ impl Broker {
                 match inner.insert(Box::default()).open(self, session, &request) {
                     Ok((of_client, asked)) => (code, request) = (Some(of_client), asked),
                     Err(refusal) => {
-                        out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
+                        self.refuse_plainly(&request, &refusal, out);
                         continue;
                     }
                 }
@@ -78,6 +84,13 @@ impl Broker {
                     // A request that follows a send on its connection finds it stored; with SYNC_FLUSH consumers see it once it is flushed.
                     if !session.sends.is_empty() {
                         append::append(self, session, out).await;
+                        // Another broker may have become the master meanwhile.
+                        if self.switch.is_fenced()
+                            && let Some(code) = code
+                            && is_left_behind(session, code, &request)
+                        {
+                            continue;
+                        }
                     }
                     match code {
                         Some(code) if code.row().is_answered_at_once => self.answer(session, Some(code), &request, out),
@@ -101,8 +114,7 @@ impl Broker {
         }
     }
 
-    /// Passes a request on to the master, in whose place this broker may not carry it out; or
-    /// refuses it.
+    /// Passes on a request that only the master may carry out, or refuses it.
     #[cold]
     #[inline(never)]
     fn refuse_as_slave<'a>(
@@ -119,12 +131,16 @@ impl Broker {
                 return to_master::refuse_asked(self, request.reply_to(), out);
             }
             if let Err(refusal) = to_master::pass_on(self, session, code, request, refusal).await {
-                if request.header.is_oneway() {
-                    self.oneway_refusals.note(&refusal, self.clock.now().0);
-                }
-                out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
+                self.refuse_plainly(request, &refusal, out);
             }
         })
+    }
+
+    fn refuse_plainly(&self, request: &Request<'_>, refusal: &Refusal, out: &mut Outgoing) {
+        if request.header.is_oneway() {
+            self.oneway_refusals.note(refusal, self.clock.now().0);
+        }
+        out.reply(request.reply_to(), refusal.code, Some(&refusal.remark), &(), &[]);
     }
 
     /// The part that this broker plays towards clients: one that was deposed is a slave, before it has begun anew as such.
@@ -421,6 +437,17 @@ impl Broker {
     }
 }
 
+/// Takes a request aside for the broker that has become the master, behind the sends before it. False if it is not passed on.
+fn is_left_behind(session: &mut Session, code: RequestCode, request: &Request<'_>) -> bool {
+    let row = code.row();
+    let is_elsewhere = row.is_main_port_only && session.connection.listener() == ListenerTag::VIP;
+    let is_left = row.is_passed_on && !is_elsewhere;
+    if is_left {
+        session.sends.for_master.push(request.reply_to());
+    }
+    is_left
+}
+
 impl Service for Broker {
     type Session = Session;
     type Work = Work;
@@ -455,6 +482,11 @@ impl Service for Broker {
 
     fn answered(&self, answered: &[Answered], at: Instant) {
         self.stats.rpcs.answered(answered, at);
+    }
+
+    fn goes_away(&self) {
+        self.to_master.going.send_replace(());
+        self.hold.end_all();
     }
 
     fn close(&self, mut session: Session) {

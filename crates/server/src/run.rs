@@ -14,7 +14,7 @@ use broker::{Broker, StartError};
 use config::{BrokerRole, BrokerSettings, HaPort, Origin, Settings, StoreSettings};
 use env::{Clock, Random, say};
 use names::Names;
-use net::{Budget, ConnectionSlots, Listener, ListenerOptions, ListenerTag, Port, Service};
+use net::{Budget, Closing, ConnectionSlots, Listener, ListenerOptions, ListenerTag, Port, Service};
 use protocol::LogOffset;
 use store::{LogCopy, Recovered, Store, StoreEnv, StoreError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -197,13 +197,13 @@ impl StopSignals {
 
 /// Ports in use, and the word that ends them.
 struct Ports {
-    close: watch::Sender<bool>,
+    close: watch::Sender<Option<Closing>>,
     tasks: JoinSet<()>,
 }
 
 impl Ports {
     fn new() -> Ports {
-        Ports { close: watch::Sender::new(false), tasks: JoinSet::new() }
+        Ports { close: watch::Sender::new(None), tasks: JoinSet::new() }
     }
 
     /// Serves a port.
@@ -211,9 +211,9 @@ impl Ports {
         let mut close = self.close.subscribe();
         self.tasks.spawn(async move {
             listener
-                .run(async move {
+                .run_until(async move {
                     // An error means that the sender is gone, which is the end as well.
-                    let _ = close.wait_for(|is_closing| *is_closing).await;
+                    close.wait_for(Option::is_some).await.ok().and_then(|closing| *closing).unwrap_or(Closing::Ends)
                 })
                 .await;
         });
@@ -228,8 +228,8 @@ impl Ports {
     }
 
     /// Stops accepting, and waits until all connections have finished or their time is over.
-    async fn close(mut self) {
-        self.close.send_replace(true);
+    async fn close(mut self, closing: Closing) {
+        self.close.send_replace(Some(closing));
         while let Some(ended) = self.tasks.join_next().await {
             if let Err(error) = ended {
                 warn!(%error, "a listener ended by a bug");
@@ -280,7 +280,7 @@ impl RunningNames {
     async fn stop(self) {
         self.expiry.abort();
         self.names.stop();
-        self.ports.close().await;
+        self.ports.close(Closing::Ends).await;
     }
 }
 
@@ -534,7 +534,7 @@ impl RunningBroker {
             Some(at) => info!(%at, "the log of this slave begins anew, where that of its master does"),
             None => info!("this broker begins anew"),
         }
-        self.stop().await?;
+        self.end(Closing::GoesOn).await?;
         if let Some(at) = at {
             let options = settings::store_options(&life.order.settings.store()?, life.memory)?;
             tokio::task::spawn_blocking(move || LogCopy::begin_at(&options, &StoreEnv::real(), at)).await??;
@@ -543,6 +543,11 @@ impl RunningBroker {
     }
 
     async fn stop(self) -> anyhow::Result<()> {
+        self.end(Closing::Ends).await
+    }
+
+    /// `closing`: what becomes of the ports.
+    async fn end(self, closing: Closing) -> anyhow::Result<()> {
         let RunningBroker { broker, store, ports, metrics, held, .. } = self;
         let began = Instant::now();
         drop(held);
@@ -551,7 +556,7 @@ impl RunningBroker {
         }
         // First, so that clients look elsewhere while their last requests are answered.
         broker.unregister().await;
-        ports.close().await;
+        ports.close(closing).await;
         let written = broker.stop().await;
         if let Some(metrics) = metrics {
             metrics.close().await;

@@ -74,7 +74,8 @@ pub(crate) fn figures(broker: &Broker) -> Vec<(&'static str, String)> {
     figures.extend(failure.map(|why| ("masterFailure", why)));
     figures.extend(following.status.why_blocked().map(|why| ("copyBlocked", why)));
     figures.extend(of_switches(broker));
-    let names = ["requestsPassedToMaster", "requestsHeldForMaster", "requestsMasterNotAsked"];
+    let names =
+        ["requestsPassedToMaster", "requestsHeldForMaster", "requestsMasterNotAsked", "requestsMasterNotAnswered"];
     let counts = broker.to_master.counts.all().map(|(_, count)| count);
     figures.extend(names.into_iter().zip(counts).map(|(name, count)| (name, count.to_string())));
     figures

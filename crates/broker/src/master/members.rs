@@ -44,8 +44,8 @@ pub(super) fn is_listed(broker: &Broker, address: IpAddr) -> bool {
     address.is_loopback() || broker.settings.load().replica_allow.contains(address) || broker.members.has(address)
 }
 
-/// Whether who asks at the main port from there is a broker of this set: it is listed, or a slave
-/// at this address has proved that it has the secret, at the port for slaves.
+/// Whether the broker at this address belongs to this set: it is listed, or a slave there has proved
+/// the secret at the port for slaves.
 pub(crate) fn is_member(broker: &Broker, address: IpAddr) -> bool {
     let has_proved = || {
         let is_there = |slave: &Slave| slave.peer.broker_id.is_some() && slave.peer.address.ip() == address;

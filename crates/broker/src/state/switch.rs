@@ -349,6 +349,11 @@ impl Switch {
         }
     }
 
+    /// The highest epoch that this broker knows.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.kept.lock().epoch
+    }
+
     /// The epoch of which this broker is, or is about to be, the master; 0: of none.
     pub(crate) fn own_epoch(&self) -> u64 {
         let kept = self.kept();

@@ -10,15 +10,16 @@ use bytes::Bytes;
 use net::{Client, ClientOptions, Frames, Outgoing, ReplyTo, Response};
 use parking_lot::Mutex;
 use protocol::code::ResponseCode;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use replica::asking::RECORD_FRAME_BYTES_MAX;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout};
 
 use crate::refusal::Refusal;
 
-/// How long a request waits here for a master, and for its turn. Less than the 3 s that clients
-/// wait for an answer.
-pub(crate) const HELD_MAX: Duration = Duration::from_secs(2);
-/// Requests that wait here or at the master, those among them that wait for messages.
+/// How long after it came a request waits here for a master, and for its turn. Less than the 3 s that
+/// clients wait for an answer.
+pub(crate) const HELD_MAX: Duration = Duration::from_millis(2500);
+/// Requests that may wait here or at the master, including those that wait for messages.
 pub(crate) const REQUESTS_MAX: usize = 16_384;
 /// What they hold.
 pub(crate) const BYTES_MAX: usize = 64 << 20;
@@ -27,21 +28,34 @@ const AROUND_BYTES: usize = 1 << 10;
 /// The longest pause between two attempts to reach the master: what waits for it waits for this.
 const BACK_OFF_MAX: Duration = Duration::from_millis(100);
 
-/// Takes an answer to the client.
-pub(crate) type Deliver = Box<dyn FnOnce(Frames) + Send>;
+/// The connection of the client that has sent a request.
+pub(crate) trait Asker: Send {
+    /// Leaves the answer there.
+    fn answer(self: Box<Self>, answer: Frames);
+    /// Whether it is about to end, and the client is served if it connects anew.
+    fn goes_away(&self) -> bool;
+}
 
 /// A request of a client.
 pub(crate) struct Passed {
+    /// Later ones of a connection have higher numbers.
+    pub(crate) number: u64,
     /// As the client wrote it.
     pub(crate) frame: Bytes,
     /// Where the client is.
     pub(crate) client: SocketAddr,
     pub(crate) reply_to: ReplyTo,
+    /// It has waited for a master.
+    pub(crate) is_held: bool,
     /// It is given up then, if no master has it.
     pub(crate) until: Instant,
     /// What it hears then.
     pub(crate) refusal: Refusal,
-    pub(crate) deliver: Deliver,
+    pub(crate) asker: Box<dyn Asker>,
+    /// The client connects anew, and asks again there, when `GO_AWAY` answers it.
+    pub(crate) knows_go_away: bool,
+    /// It waits at the master until there are messages.
+    pub(crate) waits_long: bool,
     /// Given back with the request.
     pub(crate) _room: Room,
 }
@@ -58,14 +72,21 @@ impl Passed {
         let code = ResponseCode::from_i32(answer.code).unwrap_or(ResponseCode::SystemError);
         let mut out = Outgoing::new();
         out.reply_owned(self.reply_to, code, answer.remark.as_deref(), &answer.fields, answer.body.into());
-        (self.deliver)(out.take());
+        self.asker.answer(out.take());
+    }
+
+    /// Tells the client to connect anew, and to ask again there.
+    pub(crate) fn turn_away(self) {
+        let mut out = Outgoing::new();
+        out.reply(self.reply_to, ResponseCode::GoAway, Some("please go away"), &(), &[]);
+        self.asker.answer(out.take());
     }
 
     /// Says why nobody has carried it out, or that it is not known.
     pub(crate) fn refuse(self, refusal: &Refusal) {
         let mut out = Outgoing::new();
         out.reply(self.reply_to, refusal.code, Some(&refusal.remark), &(), &[]);
-        (self.deliver)(out.take());
+        self.asker.answer(out.take());
     }
 }
 
@@ -75,6 +96,7 @@ pub(crate) struct Counts {
     pub(crate) forwarded: AtomicU64,
     pub(crate) held: AtomicU64,
     pub(crate) refused: AtomicU64,
+    pub(crate) unanswered: AtomicU64,
 }
 
 impl Counts {
@@ -83,9 +105,14 @@ impl Counts {
     }
 
     /// By name.
-    pub(crate) fn all(&self) -> [(&'static str, u64); 3] {
-        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
-        [("forwarded", count(&self.forwarded)), ("held", count(&self.held)), ("refused", count(&self.refused))]
+    pub(crate) fn all(&self) -> [(&'static str, u64); 4] {
+        [
+            ("forwarded", &self.forwarded),
+            ("held", &self.held),
+            ("refused", &self.refused),
+            ("unanswered", &self.unanswered),
+        ]
+        .map(|(name, count)| (name, count.load(Ordering::Relaxed)))
     }
 }
 
@@ -99,26 +126,36 @@ pub(crate) struct ToMaster {
     pub(crate) taken: tokio::sync::Mutex<mpsc::UnboundedReceiver<Passed>>,
     requests: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
-    frame_bytes_max: usize,
+    /// Bytes of the frame of a request.
+    requests_max: usize,
+    /// The number of the next one.
+    next: AtomicU64,
     /// In the queue, or about to be sent.
     pub(crate) waiting: AtomicUsize,
+    /// Changes when connections go away.
+    pub(crate) going: watch::Sender<()>,
     /// Where the master was last. Guards itself only.
     pub(crate) last: Mutex<Option<Arc<str>>>,
 }
 
 impl ToMaster {
-    pub(crate) fn new(calls: ClientOptions) -> ToMaster {
+    /// `frame_bytes_max`: of a request.
+    pub(crate) fn new(calls: ClientOptions, frame_bytes_max: usize) -> ToMaster {
         let (queue, taken) = mpsc::unbounded_channel();
-        let frame_bytes_max = calls.frame_bytes_max.saturating_sub(AROUND_BYTES);
+        let requests_max = frame_bytes_max.saturating_sub(AROUND_BYTES);
+        // Of answers: pops may have more than a request may.
+        let frame_bytes_max = calls.frame_bytes_max.max(RECORD_FRAME_BYTES_MAX);
         ToMaster {
-            client: Client::new(ClientOptions { back_off_max: BACK_OFF_MAX, ..calls }),
+            client: Client::new(ClientOptions { back_off_max: BACK_OFF_MAX, frame_bytes_max, ..calls }),
             counts: Counts::default(),
             queue,
             taken: tokio::sync::Mutex::new(taken),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
             bytes: Arc::new(Semaphore::new(BYTES_MAX)),
-            frame_bytes_max,
+            requests_max,
+            next: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
+            going: watch::Sender::new(()),
             last: Mutex::default(),
         }
     }
@@ -126,8 +163,8 @@ impl ToMaster {
     /// Room for a request of so many bytes, as soon as there is some; its connection is not read
     /// meanwhile. Says what is in the way.
     pub(crate) async fn room(&self, bytes: usize, until: Instant) -> Result<Room, String> {
-        if bytes > self.frame_bytes_max {
-            return Err(format!("the request has {bytes} bytes, {} are passed on at most", self.frame_bytes_max));
+        if bytes > self.requests_max {
+            return Err(format!("the request has {bytes} bytes, {} are passed on at most", self.requests_max));
         }
         let wanted = u32::try_from(bytes.min(BYTES_MAX)).unwrap_or(u32::MAX);
         let room = async {
@@ -146,8 +183,9 @@ impl ToMaster {
     /// Queues a request.
     pub(crate) fn push(&self, passed: Passed) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
         // The receiver lives as long as this does.
-        let _ = self.queue.send(passed);
+        let _ = self.queue.send(Passed { number, ..passed });
     }
 
     /// How many are not sent yet.
@@ -167,7 +205,7 @@ mod tests {
 
     #[tokio::test]
     async fn requests_and_what_they_hold_have_bounds() {
-        let to_master = ToMaster::new(ClientOptions::default());
+        let to_master = ToMaster::new(ClientOptions::default(), 16 << 20);
         let soon = || Instant::now() + Duration::from_millis(10);
         let late = to_master.room(usize::MAX, soon()).await.err().unwrap();
         assert!(late.contains("are passed on at most"), "{late}");

@@ -40,7 +40,8 @@ impl Inner {
             said.parse().map_err(|_| illegal(format!("client={said}: not an address and a port")))?
         };
         let unreadable = |why: &dyn std::fmt::Display| illegal(format!("the body is no request: {why}"));
-        let layout = frame::peek(asked.body, frame::MAX_FRAME_BYTES)
+        // That around it has been checked.
+        let layout = frame::peek(asked.body, usize::MAX)
             .map_err(|error| unreadable(&error))?
             .filter(|layout| layout.frame_bytes == asked.body.len())
             .ok_or_else(|| unreadable(&"it is not one whole frame"))?;
@@ -58,10 +59,10 @@ impl Inner {
         // Who is not known to be of this set speaks for itself only.
         if master::is_member(broker, session.connection.peer().ip().to_canonical()) {
             session.stand_for(Some(client));
-        }
-        if code == RequestCode::SEND_TOGETHER {
-            // The slave has told its client that it may.
-            session.parts_max = session.parts_max.max(broker.settings.load().send_together_parts_max);
+            if code == RequestCode::SEND_TOGETHER {
+                // The slave has told its client that it may.
+                session.parts_max = session.parts_max.max(broker.settings.load().send_together_parts_max);
+            }
         }
         let request = Request {
             header,

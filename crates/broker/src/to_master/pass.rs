@@ -1,9 +1,9 @@
 //! Takes requests of clients for the master.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use net::{Burst, ListenerTag, Outgoing, ReplyTo, Request};
+use net::{Burst, Connection, Frames, ListenerTag, Outgoing, ReplyTo, Request};
 use protocol::code::{RequestCode, ResponseCode};
 use protocol::frame;
 use tokio::time::Instant;
@@ -11,11 +11,12 @@ use tokio::time::Instant;
 use super::asked::{is_passed_on, refuse_asked};
 use crate::answer::reply_extra;
 use crate::broker::Broker;
-use crate::inbox::Errand;
+use crate::client_handle::{OwedAnswer, Work};
+use crate::inbox::{Errand, Inbox};
 use crate::refusal::Refusal;
 use crate::session::Session;
 use crate::state::role::BUSY;
-use crate::state::to_master::{Counts, Deliver, HELD_MAX, Passed};
+use crate::state::to_master::{Asker, Counts, HELD_MAX, Passed};
 
 /// Takes a request that this broker may not carry out, because of `refusal`, for the master.
 /// Refuses it if this broker asks no master for such a request.
@@ -31,9 +32,9 @@ pub(crate) async fn pass_on(
     if is_elsewhere || !is_passed_on(code) || !has_own_master(broker) {
         return Err(refusal);
     }
-    let bytes = frame::PREFIX_BYTES + request.bytes();
+    let asked = Asked::of(code, request);
     let frame = || frame::of_parts(request.serialization, request.head, request.body);
-    queue(broker, session, Asked { code, reply_to: request.reply_to(), bytes }, frame, refusal).await
+    queue(broker, session, asked, frame, refusal).await
 }
 
 /// Whether this broker asks its master for its clients: that of a broker of Apache does not.
@@ -49,18 +50,28 @@ struct Asked {
     reply_to: ReplyTo,
     /// Of its frame.
     bytes: usize,
+    knows_go_away: bool,
+}
+
+impl Asked {
+    fn of(code: RequestCode, request: &Request<'_>) -> Asked {
+        let bytes = frame::PREFIX_BYTES + request.bytes();
+        Asked { code, reply_to: request.reply_to(), bytes, knows_go_away: request.knows_go_away() }
+    }
 }
 
 /// Queues it, once there is room; `frame` makes its frame then.
 async fn queue(
     broker: &Broker,
     session: &mut Session,
-    Asked { code, reply_to, bytes }: Asked,
+    Asked { code, reply_to, bytes, knows_go_away }: Asked,
     frame: impl FnOnce() -> Bytes,
     refusal: Refusal,
 ) -> Result<(), Refusal> {
     let to_master = &broker.to_master;
-    let until = Instant::now() + HELD_MAX;
+    // Since it came: those of a burst wait together, and what a master has held before it was replaced counts.
+    let now = Instant::now();
+    let until = now + HELD_MAX.saturating_sub(reply_to.came.until(now));
     let full = |why: String| {
         Counts::count(&to_master.counts.refused);
         Refusal::new(refusal.code, format!("{}; {why}", refusal.remark))
@@ -68,29 +79,55 @@ async fn queue(
     // An answer that nobody reads takes memory.
     drop(session.connection.lay_aside(0).map_err(|many| full(many.to_string()))?);
     let room = to_master.room(bytes, until).await.map_err(full)?;
-    let (client, deliver) = (session.connection.peer(), deliver(session, code));
-    to_master.push(Passed { frame: frame(), client, reply_to, until, deliver, refusal, _room: room });
+    let waits_long =
+        matches!(code, RequestCode::POP_MESSAGE | RequestCode::NOTIFICATION | RequestCode::POP_LITE_MESSAGE);
+    to_master.push(Passed {
+        number: 0,
+        frame: frame(),
+        client: session.connection.peer(),
+        reply_to,
+        is_held: false,
+        until,
+        asker: Box::new(OfConnection::of(session, waits_long)),
+        knows_go_away,
+        waits_long,
+        refusal,
+        _room: room,
+    });
     Ok(())
 }
 
-/// Lays the answer into the inbox of the connection.
-fn deliver(session: &Session, code: RequestCode) -> Deliver {
-    // A connection that has ended is not kept by what the master still works on.
-    let (inbox, connection) = (Arc::downgrade(&session.inbox), session.connection.clone());
-    // A connection that ends does not wait until there are messages, here as at a master.
-    let waits_long =
-        matches!(code, RequestCode::POP_MESSAGE | RequestCode::NOTIFICATION | RequestCode::POP_LITE_MESSAGE);
-    let debt = (!waits_long).then(|| session.inbox.owe());
-    Box::new(move |frames| {
-        let Some(inbox) = inbox.upgrade() else { return };
+/// The connection of a client. It is not kept by what the master still works on when it has ended.
+struct OfConnection {
+    inbox: Weak<Inbox>,
+    connection: Connection<Work>,
+    /// The connection stays until the answer is there.
+    debt: Option<OwedAnswer>,
+}
+
+impl OfConnection {
+    /// A connection that ends does not wait until there are messages, here as at a master.
+    fn of(session: &Session, waits_long: bool) -> OfConnection {
+        let debt = (!waits_long).then(|| session.inbox.owe());
+        OfConnection { inbox: Arc::downgrade(&session.inbox), connection: session.connection.clone(), debt }
+    }
+}
+
+impl Asker for OfConnection {
+    fn answer(self: Box<Self>, answer: Frames) {
+        let Some(inbox) = self.inbox.upgrade() else { return };
         // It has come, and is given, however much others have filled meanwhile.
-        let laid = connection.lay_aside(frames.memory_bytes()).ok();
+        let laid = self.connection.lay_aside(answer.memory_bytes()).ok();
         inbox.push(Errand::then(move |_, _, out| {
-            out.extend(frames);
+            out.extend(answer);
             drop(laid);
         }));
-        drop(debt);
-    })
+        drop(self.debt);
+    }
+
+    fn goes_away(&self) -> bool {
+        self.connection.goes_away()
+    }
 }
 
 /// What a burst has of a request that is left.
@@ -105,21 +142,31 @@ enum Found {
 /// another one took its place. The requests stand in the burst.
 pub(crate) async fn pass_on_left(broker: &Broker, session: &mut Session, burst: &Burst<'_>, out: &mut Outgoing) {
     let left = std::mem::take(&mut session.sends.for_master);
-    let mut all: Vec<(ReplyTo, Option<Found>)> = left.into_iter().map(|left| (left, None)).collect();
+    let mut shown: Vec<(ReplyTo, Found)> = Vec::new();
     burst.again(|request| {
         let (asked, Some(code)) = (request.reply_to(), RequestCode::from_i32(request.header.code)) else { return };
         let is_of_broker = code == RequestCode::ASK_FOR_CLIENT;
-        let is_it = |(left, found): &&mut (ReplyTo, Option<Found>)| {
-            found.is_none() && left.opaque == asked.opaque && (left.code == asked.code || is_of_broker)
-        };
-        let Some((_, found)) = all.iter_mut().find(is_it) else { return };
+        let is_it = |left: &ReplyTo| left.opaque == asked.opaque && (left.code == asked.code || is_of_broker);
+        if !left.iter().any(is_it) {
+            return;
+        }
         if is_of_broker {
-            *found = Some(Found::OfBroker);
+            shown.push((asked, Found::OfBroker));
         } else if is_passed_on(code) {
             let frame = frame::of_parts(request.serialization, request.head, request.body);
-            *found = Some(Found::OfClient(Asked { code, reply_to: asked, bytes: frame.len() }, frame));
+            shown.push((asked, Found::OfClient(Asked::of(code, request), frame)));
         }
     });
+    // From the end: what was appended came before what is left, also if its number is the same.
+    let mut all: Vec<(ReplyTo, Option<Found>)> = Vec::with_capacity(left.len());
+    for left in left.into_iter().rev() {
+        let is_it = |(asked, found): &(ReplyTo, Found)| {
+            asked.opaque == left.opaque && (asked.code == left.code || matches!(found, Found::OfBroker))
+        };
+        let place = shown.iter().rposition(is_it);
+        all.push((left, place.map(|place| shown.remove(place).1)));
+    }
+    all.reverse();
     for (left, found) in all {
         let passed = match found {
             Some(Found::OfBroker) => {

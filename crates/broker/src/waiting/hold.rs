@@ -413,6 +413,17 @@ impl Hold {
         self.turn(u64::MAX);
     }
 
+    /// Ends all waits that there are now: clients ask elsewhere. Pops cannot wait here any more; pulls of clients that ask once more here may.
+    pub(crate) fn end_all(&self) {
+        let (all, mut over) = (std::mem::take(&mut *self.wheel.lock()), Vec::new());
+        for (due, lanes) in all {
+            for lane in lanes {
+                self.turn_lane(lane, due, u64::MAX, &mut over);
+            }
+        }
+        self.pops.end_all();
+    }
+
     /// Ends every wait that is over at `tick`.
     fn turn(&self, tick: u64) {
         let mut over = Vec::new();
@@ -425,22 +436,27 @@ impl Hold {
                 }
             };
             for lane in lanes {
-                // An earlier deadline has moved this lane's visit; this entry is what it left behind.
-                if lane.parked.look(|parked| parked.visited_at) != Some(due) {
-                    continue;
-                }
-                lane.take_if(self, |pull| pull.expires_at <= tick, &mut over);
-                for pull in over.drain(..) {
-                    pull.waiter.wake(pull.slot, Wake::Expired);
-                }
-                let next = lane.parked.change(|parked| {
-                    parked.visited_at = parked.pulls.iter().map(|pull| pull.expires_at).min();
-                    parked.visited_at
-                });
-                if let Some(next) = next {
-                    self.visit(lane, next);
-                }
+                self.turn_lane(lane, due, tick, &mut over);
             }
+        }
+    }
+
+    /// The same of a lane that was to be visited at `due`. `over` is a buffer to work with.
+    fn turn_lane(&self, lane: Arc<Lane>, due: u64, tick: u64, over: &mut Vec<ParkedPull>) {
+        // An earlier deadline has moved this lane's visit; this entry is what it left behind.
+        if lane.parked.look(|parked| parked.visited_at) != Some(due) {
+            return;
+        }
+        lane.take_if(self, |pull| pull.expires_at <= tick, over);
+        for pull in over.drain(..) {
+            pull.waiter.wake(pull.slot, Wake::Expired);
+        }
+        let next = lane.parked.change(|parked| {
+            parked.visited_at = parked.pulls.iter().map(|pull| pull.expires_at).min();
+            parked.visited_at
+        });
+        if let Some(next) = next {
+            self.visit(lane, next);
         }
     }
 }

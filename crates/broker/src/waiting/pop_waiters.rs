@@ -430,6 +430,11 @@ impl PopWaiterTable {
                 },
             }
         }
+        self.end_all();
+    }
+
+    /// Ends all waits, and lets nobody wait any more.
+    pub(super) fn end_all(&self) {
         self.is_stopped.store(true, Ordering::Release);
         self.turn(u64::MAX);
     }

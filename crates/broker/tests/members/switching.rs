@@ -52,6 +52,14 @@ impl Successor {
         (successor, address)
     }
 
+    /// Gets what the master appends, and is behind now and then, until it is asked to take over.
+    async fn reaches(&self, master: &Running) {
+        while self.asked.lock().is_empty() {
+            sleep(std::time::Duration::from_millis(20)).await;
+            self.state.lock().log_end = i64::try_from(master.store().end().0).unwrap();
+        }
+    }
+
     fn asked(&self) -> Vec<(i64, Option<i64>)> {
         self.asked.lock().clone()
     }
@@ -159,25 +167,53 @@ async fn sends_that_a_master_holds_when_it_hands_over_are_asked_of_its_successor
     let end = master.store().end();
     hand_over(&master, &address).await;
     let sends = async {
-        let mut codes = Vec::new();
+        let (mut codes, deadline) = (Vec::new(), Instant::now() + DEADLINE);
         // Ends when one of them was asked of the successor.
         while successor.for_clients.lock().is_empty() {
+            assert!(Instant::now() < deadline, "the master is not handed over");
             codes.push(master.send(&to("T", 0, ""), "held").await.code);
-            let missing = i64::try_from(master.store().end().0).unwrap();
-            successor.state.lock().log_end = missing;
         }
         codes
     };
-    let reaches = async {
-        sleep(std::time::Duration::from_millis(100)).await;
-        successor.state.lock().log_end = i64::try_from(master.store().end().0).unwrap();
-    };
-    let (codes, ()) = tokio::join!(sends, reaches);
+    let (codes, ()) = tokio::join!(sends, successor.reaches(&master));
     assert!(codes.iter().all(|code| *code == 0), "{codes:?}");
     let held = successor.for_clients.lock().clone();
     assert!(held.iter().all(|frame| frame.ends_with(b"held")), "{held:?}");
     let stored = master.all("T", 0).await.len() - 1;
     assert_eq!(stored + held.len(), codes.len(), "each of them once; the log ended at {end}");
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sends_of_one_connection_keep_their_order_when_the_master_is_replaced() {
+    let names = Arc::new(Places::default());
+    let master = start(setup(&names)).await;
+    master.put("T", 0, "", "first").await;
+    let (successor, address) = Successor::of(&master);
+    successor.takes_over.store(true, Ordering::Relaxed);
+    successor.state.lock().log_end -= 1;
+    let connection = master.client.connect(&master.address).await.unwrap();
+    hand_over(&master, &address).await;
+    let sends = async {
+        let (mut sent, deadline) = (Vec::new(), Instant::now() + DEADLINE);
+        while successor.for_clients.lock().len() < 4 {
+            assert!(Instant::now() < deadline, "the master is not handed over");
+            let waits = format!("{:04}", sent.len());
+            let begun = connection.begin(request::SEND_MESSAGE_V2, &to("T", 0, ""), &waits.clone().into()).unwrap();
+            // Nobody answers this one, and it stands behind the other.
+            let oneway = format!("{:04}", sent.len() + 1);
+            assert!(connection.oneway(request::SEND_MESSAGE_V2, &to("T", 0, ""), &oneway.clone().into()));
+            sent.extend([waits, oneway]);
+            assert_eq!(begun.response(DEADLINE).await.unwrap().code, 0);
+        }
+        sent
+    };
+    let (sent, ()) = tokio::join!(sends, successor.reaches(&master));
+    let stored = master.all("T", 0).await.len() - 1;
+    let asked = successor.for_clients.lock().clone();
+    let asked: Vec<&[u8]> = asked.iter().map(|frame| &frame[frame.len() - 4..]).collect();
+    let rest: Vec<&[u8]> = sent[stored..].iter().map(|text| text.as_bytes()).collect();
+    assert!(rest.starts_with(&asked), "{stored} are stored, then {asked:?} of {rest:?}");
     master.stop().await;
 }
 
@@ -204,6 +240,7 @@ async fn a_master_goes_on_if_its_successor_does_not_come_up_and_no_send_is_refus
     let right = successor.state.lock().clone();
     for (wrong, words) in [
         (MemberState { is_following: false, ..right.clone() }, "does not get the log"),
+        (MemberState { awaits_journal: true, ..right.clone() }, "has not all of this master's journal yet"),
         (MemberState { broker_name: "another".to_owned(), ..right.clone() }, "is broker another"),
         (MemberState { broker_id: 2, ..right.clone() }, "has id 2"),
         (MemberState { log_end: -(1 << 30), ..right.clone() }, "bytes behind"),

@@ -401,7 +401,7 @@ request_codes! {
         200055 POLLING_INFO Pop OnWorker .topic("topic", GET).group("consumerGroup", GET).main_port_only().master_only()
         200056 POP_ROLLBACK Pop OnWorker .passed_on()
         200070 POP_LITE_MESSAGE Lite OnWorker .topic("topic", NONE).group("consumerGroup", NONE).main_port_only().passed_on()
-        200071 LITE_SUBSCRIPTION_CTL Lite BySize .topics(Body, NONE).groups(Body, NONE).passed_on()
+        200071 LITE_SUBSCRIPTION_CTL Lite BySize .topics(Body, NONE).groups(Body, NONE).master_only()
         200074 GET_BROKER_LITE_INFO Lite Beside
         200075 GET_PARENT_TOPIC_INFO Lite Beside .topic("topic", NONE)
         200076 GET_LITE_TOPIC_INFO Lite Beside .topic("parentTopic", NONE)

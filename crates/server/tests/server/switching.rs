@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use client::{Client, ClientConfig, Message, MessageQueue};
-use protocol::body::MemberState;
-use protocol::code::request;
-use protocol::request::SendMessage;
+use protocol::body::{KvTable, MemberState};
+use protocol::code::{ResponseCode, request};
+use protocol::request::{PullMessage, SendMessage};
+use protocol::sys_flag::pull;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -193,22 +195,23 @@ impl Set {
     }
 }
 
-struct Producing {
+/// A producer, and what it says in the end.
+struct Producing<T = Vec<String>> {
     is_over: Arc<AtomicBool>,
     /// Messages so far.
     acknowledged: Arc<AtomicUsize>,
-    sending: JoinHandle<(Vec<String>, Duration)>,
+    sending: JoinHandle<(T, Duration)>,
 }
 
-impl Producing {
+impl<T> Producing<T> {
     /// Waits until some more messages are acknowledged.
     async fn goes_on(&self) {
         let wanted = self.acknowledged.load(Ordering::Relaxed) + 20;
         until("more messages are acknowledged", async || self.acknowledged.load(Ordering::Relaxed) >= wanted).await;
     }
 
-    /// What was acknowledged, and the longest time without.
-    async fn stop(self) -> (Vec<String>, Duration) {
+    /// What it says (what was acknowledged, and then what failed), and the longest time without an acknowledgement.
+    async fn stop(self) -> (T, Duration) {
         self.is_over.store(true, Ordering::Relaxed);
         self.sending.await.unwrap()
     }
@@ -267,11 +270,10 @@ async fn a_master_hands_over_and_takes_back_under_a_producer_and_loses_nothing()
 }
 
 /// Sends one after the other to one address, whoever is the master. As a stock client, a send is
-/// tried twice more if its connection ends, and by no means if it is refused. Says what was
-/// acknowledged, what was refused, and the longest time without an acknowledgement.
-fn produce_to(address: String) -> (Arc<AtomicBool>, JoinHandle<(Vec<String>, Vec<String>, Duration)>) {
-    let is_over = Arc::new(AtomicBool::new(false));
-    let stop = Arc::clone(&is_over);
+/// tried twice more if its connection ends, and by no means if it is refused.
+fn produce_to(address: String) -> Producing<(Vec<String>, Vec<String>)> {
+    let (is_over, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (stop, count) = (Arc::clone(&is_over), Arc::clone(&acknowledged));
     let sending = tokio::spawn(async move {
         let options = || net::ClientOptions { back_off_max: Duration::ZERO, ..net::ClientOptions::default() };
         let client = net::Client::new(options());
@@ -300,15 +302,16 @@ fn produce_to(address: String) -> (Arc<AtomicBool>, JoinHandle<(Vec<String>, Vec
             match answer {
                 Ok(answer) if answer.code == 0 => {
                     sent.push(text);
+                    count.fetch_add(1, Ordering::Relaxed);
                     longest = longest.max(last.elapsed());
                     last = Instant::now();
                 }
                 other => failed.push(format!("{other:?}")),
             }
         }
-        (sent, failed, longest)
+        ((sent, failed), longest)
     });
-    (is_over, sending)
+    Producing { is_over, acknowledged, sending }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -318,20 +321,24 @@ async fn a_producer_that_keeps_the_old_address_has_no_failed_send_when_masters_s
     set.until_equal(0, 1).await;
     // One at the first master, and one at the second, which is a slave before and after.
     let producing = [0, 1].map(|member| produce_to(set.members[member].address.clone()));
-    sleep(Duration::from_millis(300)).await;
+    let go_on = async || {
+        for one in &producing {
+            one.goes_on().await;
+        }
+    };
+    go_on().await;
     for (now, before) in [(1, 0), (0, 1)] {
         tokio::task::block_in_place(|| set.switch(1, &[]));
+        go_on().await;
         set.until_listed(&[(0, now), (1, before)]).await;
         set.until_equal(now, before).await;
-        sleep(Duration::from_millis(300)).await;
+        go_on().await;
     }
     let mut all = Vec::new();
-    for (stop, sending) in producing {
-        stop.store(true, Ordering::Relaxed);
-        let (sent, failed, longest) = sending.await.unwrap();
+    for one in producing {
+        let ((sent, failed), longest) = one.stop().await;
         println!("{} messages acknowledged, none for {longest:?} at most", sent.len());
         assert_eq!(failed, Vec::<String>::new());
-        assert!(sent.len() > 100, "{}", sent.len());
         all.push(sent);
     }
     let end = set.until_equal(0, 1).await;
@@ -343,6 +350,30 @@ async fn a_producer_that_keeps_the_old_address_has_no_failed_send_when_masters_s
             at += log[at..].find(text.as_str()).unwrap_or_else(|| panic!("{text} is missing, or out of order"));
         }
     }
+    set.end();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_pull_that_waits_is_answered_when_the_master_is_replaced() {
+    let set = Set::start("", 2);
+    make_topic(&set).await;
+    set.until_equal(0, 1).await;
+    let address = set.members[0].address.clone();
+    let pulling = tokio::spawn(async move {
+        let (sys_flag, suspend_timeout_millis) = (pull::SUBSCRIPTION | pull::SUSPEND, 60_000);
+        let asked = PullMessage { sys_flag, suspend_timeout_millis, ..PullMessage::at("G", "T", 0, 0) };
+        let client = net::Client::new(net::ClientOptions::default());
+        client.call(&address, request::PULL_MESSAGE, &asked, Bytes::new(), PATIENCE).await.unwrap().code
+    });
+    until("the pull waits", async || {
+        let asked = set.client.admin().ask(&set.members[0].address, request::GET_BROKER_RUNTIME_INFO, &()).await;
+        let figures: Option<KvTable> = asked.ok();
+        figures.is_some_and(|figures| figures.table.get("parkedPulls").is_some_and(|parked| parked == "1"))
+    })
+    .await;
+    tokio::task::block_in_place(|| set.switch(1, &[]));
+    // Neither after its 60 s, nor by the end of its connection: a stock consumer would ask again after 3 s, or after 30 s.
+    assert_eq!(pulling.await.unwrap(), ResponseCode::PullNotFound as i32);
     set.end();
 }
 
