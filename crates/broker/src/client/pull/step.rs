@@ -22,6 +22,9 @@ use crate::waiting::hold::Wake;
 
 /// For so long a slave keeps a reader that it has sent back to the master, and that has come again. It may find the master by then.
 const HELD: Duration = Duration::from_millis(700);
+/// The same where it comes by an old route, since this broker has been the master until a moment ago: it reads here, and messages come here from
+/// the new master, which wakes nobody.
+const HELD_IN_OLD_ROUTE: Duration = Duration::from_millis(100);
 
 /// What may still be done with a pull that finds nothing.
 #[derive(Clone, Copy)]
@@ -221,7 +224,9 @@ fn at_slave(
     let leads_nowhere = is_at_end || is_outside(order, found) || order.offset < 0;
     match patience {
         Patience::Fresh(wait) if leads_nowhere && caller.sent_back.is_here_again(&order.lane, order.offset) => {
-            (true, Patience::Fresh(wait.min(HELD)))
+            let is_in_old_routes = broker.switch.is_in_old_routes(broker.clock.now());
+            let held = if is_in_old_routes { HELD_IN_OLD_ROUTE } else { HELD };
+            (true, Patience::Fresh(wait.min(held)))
         }
         Patience::Fresh(_) | Patience::Woken(_) | Patience::Over => (false, patience),
     }
