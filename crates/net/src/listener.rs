@@ -292,7 +292,7 @@ impl<S: Service> Listener<S> {
                 drop(socket);
             }
             Closing::GoesOn => {
-                // Whoever is told to go away connects at once, and must not meet this listener again.
+                // A client that is told to go away connects at once: this listener must not accept it.
                 drop(socket);
                 door.come_to(Stage::GoingAway);
                 door.service.goes_away();

@@ -378,7 +378,7 @@ fn wait<W>(
     }
     let rest_waits = rest.is_some_and(|rest| rest.waits);
     if rest_waits {
-        // Nothing is read for now.
+        // Nothing is read before the rest is served.
         socket.reader.step_aside();
     }
     if !socket.is_full() {

@@ -269,8 +269,8 @@ async fn a_master_hands_over_and_takes_back_under_a_producer_and_loses_nothing()
     set.end();
 }
 
-/// Sends one after the other to one address, whoever is the master. As a stock client, a send is
-/// tried twice more if its connection ends, and by no means if it is refused.
+/// Sends one message after the other to one address, whichever broker is the master. As in a stock
+/// client, a send is tried twice more if its connection ends, and never if it is refused.
 fn produce_to(address: String) -> Producing<(Vec<String>, Vec<String>)> {
     let (is_over, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (stop, count) = (Arc::clone(&is_over), Arc::clone(&acknowledged));
