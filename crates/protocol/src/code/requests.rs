@@ -436,17 +436,17 @@ request_codes! {
         904 BROKER_HEARTBEAT Replication OnWorker .cluster(UPDATE)
     }
     Controller {
-        1001 CONTROLLER_ALTER_SYNC_STATE_SET Controller Unserved .cluster(UPDATE)
-        1002 CONTROLLER_ELECT_MASTER Controller Unserved .cluster(UPDATE)
-        1003 CONTROLLER_REGISTER_BROKER Controller Unserved .cluster(UPDATE)
-        1004 CONTROLLER_GET_REPLICA_INFO Controller Unserved .cluster(GET)
-        1005 CONTROLLER_GET_METADATA_INFO Controller Unserved
-        1006 CONTROLLER_GET_SYNC_STATE_DATA Controller Unserved
-        1009 UPDATE_CONTROLLER_CONFIG Controller Unserved
-        1010 GET_CONTROLLER_CONFIG Controller Unserved
-        1011 CLEAN_BROKER_DATA Controller Unserved .cluster(UPDATE)
-        1012 CONTROLLER_GET_NEXT_BROKER_ID Controller Unserved .cluster(GET)
-        1013 CONTROLLER_APPLY_BROKER_ID Controller Unserved .cluster(UPDATE)
+        1001 CONTROLLER_ALTER_SYNC_STATE_SET Controller OnWorker .cluster(UPDATE)
+        1002 CONTROLLER_ELECT_MASTER Controller OnWorker .cluster(UPDATE)
+        1003 CONTROLLER_REGISTER_BROKER Controller OnWorker .cluster(UPDATE)
+        1004 CONTROLLER_GET_REPLICA_INFO Controller OnWorker .cluster(GET)
+        1005 CONTROLLER_GET_METADATA_INFO Controller OnWorker
+        1006 CONTROLLER_GET_SYNC_STATE_DATA Controller OnWorker
+        1009 UPDATE_CONTROLLER_CONFIG Controller OnWorker
+        1010 GET_CONTROLLER_CONFIG Controller OnWorker
+        1011 CLEAN_BROKER_DATA Controller OnWorker .cluster(UPDATE)
+        1012 CONTROLLER_GET_NEXT_BROKER_ID Controller OnWorker .cluster(GET)
+        1013 CONTROLLER_APPLY_BROKER_ID Controller OnWorker .cluster(UPDATE)
     }
     Container {
         902 ADD_BROKER Container Unserved .cluster(UPDATE)
