@@ -23,6 +23,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("journal", &["disk"]),
     ("store", &["journal", "disk", "protocol"]),
     ("replica", &["store", "net"]),
+    ("controller", &["net", "journal", "config", "protocol", "env"]),
     ("names", &["net", "config"]),
     ("broker", &["replica", "store", "net", "filter", "config"]),
     ("client", &["net"]),

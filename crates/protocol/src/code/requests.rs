@@ -6,10 +6,11 @@
 //! a code stays an `i32`; [`request`] has the numbers for those that write requests.
 //!
 //! Rights are those that RocketMQ 5.5.0 asks for; a retry topic stands there for its group. All
-//! names are RocketMQ's but those from 30001 to 30006, which are our own: `SEND_TOGETHER`
-//! ([`crate::together`]), `COPY_JOURNAL`, those of brokers that change their roles, and
-//! `ASK_FOR_CLIENT`, by which a slave passes on what only its master may do. Their numbers are far
-//! from RocketMQ's and fit into the 16 bits that a binary header has for them.
+//! names are RocketMQ's but those from 30001 to 30006 and from 31001 to 31003, which are our own:
+//! `SEND_TOGETHER` ([`crate::together`]), `COPY_JOURNAL`, those of brokers that change their roles,
+//! `ASK_FOR_CLIENT`, by which a slave passes on what only its master may do, and what controllers
+//! say to each other (`RAFT_…`). Their numbers are far from RocketMQ's and fit into the 16 bits that
+//! a binary header has for them.
 
 use self::NamedIn::{Body, Every};
 
@@ -447,6 +448,9 @@ request_codes! {
         1011 CLEAN_BROKER_DATA Controller OnWorker .cluster(UPDATE)
         1012 CONTROLLER_GET_NEXT_BROKER_ID Controller OnWorker .cluster(GET)
         1013 CONTROLLER_APPLY_BROKER_ID Controller OnWorker .cluster(UPDATE)
+        31001 RAFT_APPEND_ENTRIES Controller OnWorker .cluster(UPDATE)
+        31002 RAFT_VOTE Controller OnWorker .cluster(UPDATE)
+        31003 RAFT_INSTALL_SNAPSHOT Controller OnWorker .cluster(UPDATE)
     }
     Container {
         902 ADD_BROKER Container Unserved .cluster(UPDATE)
@@ -528,7 +532,7 @@ mod tests {
     #[test]
     fn what_our_servers_answer_is_carried_out_somewhere_and_nothing_else_is() {
         for row in REQUESTS {
-            let is_served = matches!(row.served_by, ServedBy::Broker | ServedBy::NameServer);
+            let is_served = matches!(row.served_by, ServedBy::Broker | ServedBy::NameServer | ServedBy::Controller);
             assert_eq!(is_served, row.runs != Runs::Unserved, "{}", row.name);
         }
     }

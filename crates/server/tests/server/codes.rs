@@ -36,6 +36,7 @@ const DECLARED: &str = "declared in RocketMQ without a handler";
 const ACL_1: &str = "access rules of 4.x, gone from RocketMQ in 5.3.3";
 const LATER: &str = "not in 5.5.0";
 const CONTROLLER: &str = "for controllers; a broker or name server of Apache answers the same";
+const RAFT: &str = "our own: what controllers say to each other";
 const CONTAINER: &str = "for broker containers; a broker of Apache that is none answers the same";
 const NO_ACCESS: Answer =
     Refused(1, "keeps no users and no rules", "access control is off; Apache says \"An system error occurred\" then");
@@ -70,6 +71,7 @@ const EXCEPTIONS: &[(&[i32], Answer, Answer)] = &[
     (&[3001, 3002, 3003, 3004, 3005, 3006, 3007, 3008, 3009, 3010], NO_ACCESS, NotHere),
     (&[50, 51, 52, 53, 54], NoHandler(ACL_1), NotHere),
     (&[5002, 5003], NoHandler(LATER), NotHere),
+    (&[31_001, 31_002, 31_003], NoHandler(RAFT), NoHandler(RAFT)),
 ];
 
 /// What follows from the program that serves it: what a broker does, what a name server does.

@@ -1,0 +1,300 @@
+//! Three nodes in one process, over connections of the machine.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use net::{Burst, Connection, Listener, ListenerOptions, Outgoing, Port, Service};
+use parking_lot::Mutex;
+use protocol::code::ResponseCode;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::*;
+
+/// Pairs of sender and receiver between which nothing arrives.
+type Cuts = Arc<Mutex<BTreeSet<(u64, u64)>>>;
+
+/// Answers what peers ask, as the controller's server does.
+struct Door {
+    node: Arc<Node>,
+    cuts: Cuts,
+}
+
+fn sender(body: &Bytes) -> u64 {
+    let (line, _) = format::split(body);
+    let message: serde_json::Value = serde_json::from_slice(line).unwrap();
+    message["body"]["from"]["id"].as_u64().unwrap()
+}
+
+impl Service for Door {
+    type Session = ();
+    type Work = ();
+
+    fn open(&self, _: &Connection<()>) {}
+
+    async fn serve(&self, (): &mut (), burst: &mut Burst<'_>, out: &mut Outgoing) {
+        while let Some(request) = burst.next() {
+            let (to, code, body) = (request.reply_to(), request.header.code, request.body.clone());
+            let from = sender(&body);
+            let is_cut = |from, to| self.cuts.lock().contains(&(from, to));
+            if is_cut(from, self.node.id()) {
+                continue;
+            }
+            let answer = self.node.handle(code, &body).await;
+            if is_cut(self.node.id(), from) {
+                continue;
+            }
+            match answer {
+                Ok(body) => out.reply_owned(to, ResponseCode::Success, None, &(), body),
+                Err(error) => out.reply(to, ResponseCode::SystemError, Some(&error.to_string()), &(), &[]),
+            }
+        }
+    }
+
+    async fn resume(&self, (): &mut (), (): (), _: &mut Outgoing) {}
+
+    fn close(&self, (): ()) {}
+}
+
+struct Place {
+    address: SocketAddr,
+    dir: tempfile::TempDir,
+    /// While no node is there: connections are refused.
+    port: Option<Port>,
+    running: Option<Running>,
+}
+
+struct Running {
+    node: Arc<Node>,
+    end: oneshot::Sender<()>,
+    listening: JoinHandle<()>,
+}
+
+struct Group {
+    places: BTreeMap<u64, Place>,
+    cuts: Cuts,
+    snapshot_every: u64,
+    proposed: AtomicU64,
+    /// In their order.
+    acknowledged: Vec<String>,
+}
+
+impl Group {
+    /// Three nodes; none runs.
+    fn of_three(snapshot_every: u64) -> Group {
+        let place = |id| {
+            let port = Port::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+            let dir = tempfile::tempdir().unwrap();
+            (id, Place { address: port.local_addr(), dir, port: Some(port), running: None })
+        };
+        let places = (1..=3).map(place).collect();
+        Group { places, cuts: Cuts::default(), snapshot_every, proposed: AtomicU64::new(0), acknowledged: Vec::new() }
+    }
+
+    async fn running(snapshot_every: u64) -> Group {
+        let mut group = Group::of_three(snapshot_every);
+        for id in 1..=3 {
+            group.start(id).await;
+        }
+        group
+    }
+
+    fn options(&self, id: u64) -> ConsensusOptions {
+        let peers = self.places.iter().map(|(id, place)| (*id, place.address.to_string())).collect();
+        let options = ConsensusOptions::new("group", id, peers, self.places[&id].dir.path());
+        ConsensusOptions { snapshot_every: self.snapshot_every, propose_timeout: Duration::from_secs(2), ..options }
+    }
+
+    async fn start(&mut self, id: u64) {
+        let node = started(self.options(id)).await;
+        let door = Door { node: Arc::clone(&node), cuts: Arc::clone(&self.cuts) };
+        let place = self.places.get_mut(&id).unwrap();
+        let options = ListenerOptions { tls: None, ..ListenerOptions::default() };
+        let listener = Listener::on(place.port.take().unwrap(), options, Arc::new(door)).unwrap();
+        let (end, ended) = oneshot::channel();
+        let listening = tokio::spawn(listener.run(async { _ = ended.await }));
+        place.running = Some(Running { node, end, listening });
+    }
+
+    async fn stop(&mut self, id: u64) {
+        let place = self.places.get_mut(&id).unwrap();
+        let Running { node, end, listening } = place.running.take().unwrap();
+        end.send(()).unwrap();
+        listening.await.unwrap();
+        place.port = Some(Port::bind(place.address).unwrap());
+        node.stop().await;
+    }
+
+    async fn stop_all(&mut self) {
+        for id in 1..=3 {
+            if self.places[&id].running.is_some() {
+                self.stop(id).await;
+            }
+        }
+    }
+
+    fn node(&self, id: u64) -> &Arc<Node> {
+        &self.places[&id].running.as_ref().unwrap().node
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.places.values().filter_map(|place| place.running.as_ref()).map(|running| &running.node)
+    }
+
+    fn isolate(&self, id: u64) {
+        let others = (1..=3).filter(|other| *other != id);
+        self.cuts.lock().extend(others.flat_map(|other| [(id, other), (other, id)]));
+    }
+
+    /// The node that leads, when there is one among `nodes`.
+    async fn leader_of(&self, nodes: &[u64]) -> u64 {
+        until("a leader", || nodes.iter().any(|id| self.node(*id).is_leader())).await;
+        *nodes.iter().find(|id| self.node(**id).is_leader()).unwrap()
+    }
+
+    /// Proposes a new command to whoever leads of `nodes`, until one is acknowledged.
+    async fn propose_to(&mut self, nodes: &[u64]) {
+        let deadline = StdInstant::now() + DEADLINE;
+        loop {
+            assert!(StdInstant::now() < deadline, "nothing is acknowledged");
+            let leader = self.leader_of(nodes).await;
+            // One that is late may be made: so each is another one.
+            let command = name(self.proposed.fetch_add(1, Ordering::Relaxed));
+            if self.node(leader).propose(command.clone()).await.is_ok() {
+                return self.acknowledged.push(command);
+            }
+        }
+    }
+
+    async fn propose(&mut self, commands: usize, nodes: &[u64]) {
+        for _ in 0..commands {
+            self.propose_to(nodes).await;
+        }
+    }
+
+    /// All nodes that run come to the same state, which has all that was acknowledged in its order.
+    async fn agree(&self) {
+        until("all have the same", || {
+            let states: Vec<_> = self.nodes().map(|node| all(node)).collect();
+            states.windows(2).all(|pair| pair[0] == pair[1]) && is_in_order(&self.acknowledged, &states[0])
+        })
+        .await;
+    }
+}
+
+fn is_in_order(some: &[String], all: &[String]) -> bool {
+    let mut all = all.iter();
+    some.iter().all(|one| all.any(|other| other == one))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_nodes_agree_on_a_leader_and_the_order_of_commands() {
+    let mut group = Group::running(1_000).await;
+    let leader = group.leader_of(&[1, 2, 3]).await;
+    group.propose(20, &[1, 2, 3]).await;
+    group.agree().await;
+    assert_eq!(group.node(leader).peers().len(), 3);
+
+    let leader = group.leader_of(&[1, 2, 3]).await;
+    until("all know the leader", || group.nodes().all(|node| node.leader() == Some(leader))).await;
+    for id in (1..=3).filter(|id| *id != leader) {
+        let follower = group.node(id);
+        assert_eq!(follower.propose("x".to_owned()).await, Err(ProposeError::NotLeader { leader: Some(leader) }));
+        assert_eq!(follower.confirm_leader().await, Err(ProposeError::NotLeader { leader: Some(leader) }));
+        assert!(!follower.is_leader());
+    }
+    assert_eq!(group.node(leader).confirm_leader().await, Ok(()));
+    group.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_node_leads_when_the_leader_is_gone_and_nothing_acknowledged_is_lost() {
+    let mut group = Group::running(1_000).await;
+    for _ in 0..3 {
+        group.propose(5, &[1, 2, 3]).await;
+        let leader = group.leader_of(&[1, 2, 3]).await;
+        group.stop(leader).await;
+        let rest: Vec<u64> = (1..=3).filter(|id| *id != leader).collect();
+        let mut changes = group.node(rest[0]).leader_changes();
+        let next = group.leader_of(&rest).await;
+        assert_ne!(next, leader);
+        let is_next = |leadership: &Leadership| leadership.leader == Some(next);
+        tokio::time::timeout(DEADLINE, changes.wait_for(is_next)).await.unwrap().unwrap();
+        group.propose(5, &rest).await;
+        group.agree().await;
+        group.start(leader).await;
+        group.agree().await;
+    }
+    group.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_away_catches_up_by_entries() {
+    let mut group = Group::running(1_000).await;
+    group.propose(5, &[1, 2, 3]).await;
+    let leader = group.leader_of(&[1, 2, 3]).await;
+    let away = leader % 3 + 1;
+    group.stop(away).await;
+    let rest: Vec<u64> = (1..=3).filter(|id| *id != away).collect();
+    group.propose(100, &rest).await;
+    group.start(away).await;
+    group.agree().await;
+    assert_eq!(group.node(away).raft.metrics().borrow().snapshot, None);
+    group.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_away_for_long_catches_up_by_a_snapshot() {
+    let mut group = Group::running(10).await;
+    group.propose(5, &[1, 2, 3]).await;
+    group.agree().await;
+    let leader = group.leader_of(&[1, 2, 3]).await;
+    let away = leader % 3 + 1;
+    group.stop(away).await;
+    let rest: Vec<u64> = (1..=3).filter(|id| *id != away).collect();
+    group.propose(60, &rest).await;
+    let leader = group.leader_of(&rest).await;
+    let metrics = group.node(leader).raft.metrics();
+    until("entries are purged", || metrics.borrow().purged.is_some_and(|purged| purged.index > 20)).await;
+    group.start(away).await;
+    group.agree().await;
+    let purged = group.node(away).raft.metrics().borrow().purged;
+    assert!(purged.is_some_and(|purged| purged.index > 20), "{purged:?}");
+    // And what came by the snapshot is there after a restart.
+    group.stop(away).await;
+    group.start(away).await;
+    group.agree().await;
+    group.propose(1, &[1, 2, 3]).await;
+    group.agree().await;
+    group.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_cut_off_acknowledges_nothing_and_follows_when_it_is_back() {
+    let mut group = Group::running(1_000).await;
+    group.propose(5, &[1, 2, 3]).await;
+    let old = group.leader_of(&[1, 2, 3]).await;
+    group.isolate(old);
+    let rest: Vec<u64> = (1..=3).filter(|id| *id != old).collect();
+    // Until it knows that it does not lead any more, and after that.
+    let mut refusals = 0;
+    while refusals < 2 {
+        match group.node(old).propose("alone".to_owned()).await {
+            Err(ProposeError::Late) => {}
+            Err(ProposeError::NotLeader { leader: None }) => refusals += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(group.node(old).confirm_leader().await, Err(ProposeError::NotLeader { leader: None }));
+    group.propose(5, &rest).await;
+    assert!(!all(group.node(old)).contains(&"alone".to_owned()));
+
+    group.cuts.lock().clear();
+    group.agree().await;
+    for node in group.nodes() {
+        assert!(!all(node).contains(&"alone".to_owned()), "what nobody else had is gone");
+    }
+    group.propose(5, &[1, 2, 3]).await;
+    group.agree().await;
+    group.stop_all().await;
+}

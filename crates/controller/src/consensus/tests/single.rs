@@ -1,0 +1,247 @@
+//! One node: what is there after a stop, a kill, and a loss of power.
+
+use disk::faults::{Call, Fault, FaultDisk, Files, How};
+use env::Random;
+use openraft::storage::RaftLogStorage;
+use openraft::{CommittedLeaderId, LogId};
+use tempfile::TempDir;
+
+use super::suite::open;
+use super::*;
+
+/// What a device writes whole or not at all.
+const SECTOR_BYTES: usize = 512;
+
+/// What a loss of power leaves: of each file what was synced; with dice, of each sector that or the newest.
+fn image(disk: &FaultDisk, dir: &Path, dice: Option<&Random>) -> TempDir {
+    let image = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        let newest = std::fs::read(entry.path()).unwrap();
+        let kept = match (disk.safe(&entry.path()), dice) {
+            (None, _) => newest,
+            (Some(synced), None) => synced,
+            (Some(synced), Some(dice)) => mixed(&synced, newest, dice),
+        };
+        std::fs::write(image.path().join(entry.file_name()), kept).unwrap();
+    }
+    image
+}
+
+fn mixed(synced: &[u8], mut newest: Vec<u8>, dice: &Random) -> Vec<u8> {
+    for (at, sector) in newest.chunks_mut(SECTOR_BYTES).enumerate() {
+        if dice.below(2) == 0 {
+            sector.fill(0);
+            let from = synced.get(at * SECTOR_BYTES..).unwrap_or_default();
+            let bytes = from.len().min(sector.len());
+            sector[..bytes].copy_from_slice(&from[..bytes]);
+        }
+    }
+    newest
+}
+
+#[tokio::test]
+async fn a_node_alone_leads_and_has_its_state_after_a_stop() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = started(alone(dir.path())).await;
+    leads(&node).await;
+    for n in 1..=5 {
+        assert_eq!(node.propose(name(n)).await, Ok(n as usize));
+    }
+    let term = node.term();
+    node.stop().await;
+    assert_eq!(node.propose(name(6)).await, Err(ProposeError::Stopped));
+    assert_eq!(node.confirm_leader().await, Err(ProposeError::Stopped));
+    until("nobody leads", || node.leader().is_none()).await;
+
+    let node = started(alone(dir.path())).await;
+    leads(&node).await;
+    assert_eq!(all(&node), (1..=5).map(name).collect::<Vec<_>>());
+    assert!(node.term() >= term);
+    assert_eq!(node.propose(name(6)).await, Ok(6));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_kill_at_any_moment_leaves_what_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = started(alone(dir.path())).await;
+    leads(&node).await;
+    for n in 1..=10 {
+        node.propose(name(n)).await.unwrap();
+        // The process ends here, for all that the copy knows.
+        let killed = tempfile::tempdir().unwrap();
+        copy_files(dir.path(), killed.path());
+        let again = started(alone(killed.path())).await;
+        leads(&again).await;
+        assert_eq!(all(&again), (1..=n).map(name).collect::<Vec<_>>());
+        again.stop().await;
+    }
+    drop(node);
+}
+
+#[tokio::test]
+async fn a_loss_of_power_at_any_moment_leaves_what_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultDisk::noting().keeping(Files::All);
+    let node = on_disk(ConsensusOptions { snapshot_every: 7, ..alone(dir.path()) }, Arc::new(disk.clone())).await;
+    leads(&node).await;
+    let dice = Random::seeded(7);
+    for n in 1..=20 {
+        node.propose(name(n)).await.unwrap();
+        for image in [image(&disk, dir.path(), None), image(&disk, dir.path(), Some(&dice))] {
+            let again = started(alone(image.path())).await;
+            leads(&again).await;
+            assert_eq!(all(&again), (1..=n).map(name).collect::<Vec<_>>());
+            again.stop().await;
+        }
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_vote_is_on_the_device_before_it_is_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultDisk::noting().keeping(Files::All);
+    let peers: BTreeMap<u64, String> = (1..=3).map(|id| (id, format!("127.0.0.1:{id}"))).collect();
+    let options = ConsensusOptions::new("group", 1, peers.clone(), dir.path());
+    let node = on_disk(options, Arc::new(disk.clone())).await;
+    let candidate = Member { group: "group".to_owned(), id: 2, members: member::text(&peers) };
+    for term in 1_000..1_010 {
+        let vote = Vote::new(term, 2);
+        let asked = VoteRequest::new(vote, Some(LogId::new(CommittedLeaderId::new(term, 2), 9)));
+        let answer = node.handle(request::RAFT_VOTE, &candidate.write(1, &asked).unwrap()).await.unwrap();
+        let answer: openraft::raft::VoteResponse<u64> = format::decode(&answer).unwrap();
+        assert!(answer.vote_granted);
+        let image = image(&disk, dir.path(), None);
+        let member = Member { id: 1, ..candidate.clone() };
+        let mut found = Storage::open(image.path(), &member, Clock::real(), Arc::new(RealDisk)).unwrap();
+        assert_eq!(found.read_vote().await.unwrap(), Some(vote));
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_full_disk_acknowledges_nothing_and_goes_on_when_there_is_room() {
+    const FULL: Fault = Fault::new(&[Call::Write, Call::Allocate], Files::All, How::HalfDone);
+    let dir = tempfile::tempdir().unwrap();
+    let disk = FaultDisk::default();
+    let options = ConsensusOptions { propose_timeout: Duration::from_millis(200), ..alone(dir.path()) };
+    let node = on_disk(options, Arc::new(disk.clone())).await;
+    leads(&node).await;
+    disk.set(FULL, true);
+    // Room that was made before takes some.
+    let long = "x".repeat(30_000);
+    let mut acknowledged = 0;
+    let late = loop {
+        match node.propose(long.clone()).await {
+            Ok(number) => acknowledged = number,
+            Err(error) => break error,
+        }
+    };
+    assert!(acknowledged < 100 && late == ProposeError::Late, "{acknowledged}, {late}");
+    assert_eq!(all(&node).len(), acknowledged);
+    disk.set(FULL, false);
+    // The late one is made after all.
+    until("it is written", || all(&node).len() > acknowledged).await;
+    leads(&node).await;
+    assert_eq!(node.propose("after".to_owned()).await, Ok(acknowledged + 2));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn snapshots_keep_the_log_short_and_the_state_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ConsensusOptions { snapshot_every: 10, ..alone(dir.path()) };
+    let node = started(options.clone()).await;
+    leads(&node).await;
+    for n in 1..=95 {
+        node.propose(name(n)).await.unwrap();
+    }
+    let metrics = node.raft.metrics();
+    until("entries are purged", || metrics.borrow().purged.is_some_and(|purged| purged.index >= 70)).await;
+    node.stop().await;
+    let found = open(dir.path());
+    let entries = found.clone().get_log_state().await.unwrap();
+    assert!(entries.last_purged_log_id.unwrap().index >= 70 && found.snapshot().is_some());
+    drop(found);
+    let node = started(options).await;
+    leads(&node).await;
+    assert_eq!(all(&node), (1..=95).map(name).collect::<Vec<_>>());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_journal_begins_anew_with_all_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = started(ConsensusOptions { snapshot_every: 10, ..alone(dir.path()) }).await;
+    leads(&node).await;
+    for n in 1..=33 {
+        node.propose(name(n)).await.unwrap();
+    }
+    // A row of a later release.
+    let journal = node.storage.journal();
+    journal.snapshot();
+    until("a snapshot of the journal", || journal.stats().snapshots == 1).await;
+    node.propose(name(34)).await.unwrap();
+    node.stop().await;
+    let node = started(alone(dir.path())).await;
+    leads(&node).await;
+    assert_eq!(all(&node), (1..=34).map(name).collect::<Vec<_>>());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_folder_of_another_node_or_group_or_set_of_peers_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = started(alone(dir.path())).await;
+    node.stop().await;
+    let two: BTreeMap<u64, String> = BTreeMap::from([(1, "127.0.0.1:9".to_owned()), (2, "b:9".to_owned())]);
+    let text = refused(ConsensusOptions { peers: two.clone(), ..alone(dir.path()) }).await;
+    assert!(text.contains("1=127.0.0.1:9, and the configuration has 1=127.0.0.1:9,2=b:9"), "{text}");
+    let text = refused(ConsensusOptions { peers: two, id: 2, ..alone(dir.path()) }).await;
+    assert!(text.contains("belongs to node 1 of the controller group group, and this is node 2"), "{text}");
+    let text = refused(ConsensusOptions { group: "other".to_owned(), ..alone(dir.path()) }).await;
+    assert!(text.contains("this is node 1 of other"), "{text}");
+}
+
+#[tokio::test]
+async fn options_that_cannot_work_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = |change: fn(&mut ConsensusOptions)| {
+        let mut options = alone(dir.path());
+        change(&mut options);
+        refused(options)
+    };
+    for (text, part) in [
+        (of(|options| options.id = 2).await, "id of the controller is 2; it must be one of the ids in peers"),
+        (of(|options| options.group.clear()).await, "group of the controller is ; it must be 1 to 127 bytes"),
+        (of(|options| options.peers.clear()).await, "it must be 1 to 9 nodes"),
+        (of(|options| _ = options.peers.insert(1, "host".to_owned())).await, "is host; it must be host:port"),
+        (of(|options| _ = options.peers.insert(1, "a,2=b:1".to_owned())).await, "it must be host:port"),
+        (of(|options| options.heartbeat = Duration::from_secs(1)).await, "1 ms <= heartbeat < start < end"),
+        (of(|options| options.snapshot_every = 0).await, "snapshot_every of the controller is 0"),
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_is_too_long_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = started(alone(dir.path())).await;
+    leads(&node).await;
+    let bytes = COMMAND_BYTES_MAX + 1;
+    assert_eq!(node.propose("x".repeat(bytes - 2)).await, Err(ProposeError::TooLong { bytes }));
+    assert_eq!(node.propose("x".repeat(bytes - 3)).await, Ok(1));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn rows_that_are_not_understood_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let storage = open(dir.path());
+    storage.journal().put(journal::TableId(2), b"vote", br#"{"v":2,"body":{}}"#);
+    storage.close();
+    let text = refused(alone(dir.path())).await;
+    assert!(text.contains("vote cannot be read: it has format version 2"), "{text}");
+}
