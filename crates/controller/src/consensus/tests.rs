@@ -11,11 +11,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant as StdInstant;
 
 use disk::RealDisk;
+use disk::faults::FaultDisk;
+use env::Random;
 use net::{Client, ClientOptions};
 use serde::Deserialize;
+use tempfile::TempDir;
 
 use super::*;
 use crate::machine::RestoreError;
+
+/// What a device writes whole or not at all.
+const SECTOR_BYTES: usize = 512;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -92,4 +98,31 @@ fn copy_files(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
         std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
     }
+}
+
+/// What a loss of power leaves: of each file what was synced; with dice, of each sector that or the newest.
+fn image(disk: &FaultDisk, dir: &Path, dice: Option<&Random>) -> TempDir {
+    let image = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        let newest = std::fs::read(entry.path()).unwrap();
+        let kept = match (disk.safe(&entry.path()), dice) {
+            (None, _) => newest,
+            (Some(synced), None) => synced,
+            (Some(synced), Some(dice)) => mixed(&synced, newest, dice),
+        };
+        std::fs::write(image.path().join(entry.file_name()), kept).unwrap();
+    }
+    image
+}
+
+fn mixed(synced: &[u8], mut newest: Vec<u8>, dice: &Random) -> Vec<u8> {
+    for (at, sector) in newest.chunks_mut(SECTOR_BYTES).enumerate() {
+        if dice.below(2) == 0 {
+            sector.fill(0);
+            let from = synced.get(at * SECTOR_BYTES..).unwrap_or_default();
+            let bytes = from.len().min(sector.len());
+            sector[..bytes].copy_from_slice(&from[..bytes]);
+        }
+    }
+    newest
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use disk::faults::Files;
 use net::{Burst, Connection, Listener, ListenerOptions, Outgoing, Port, Service};
 use parking_lot::Mutex;
 use protocol::code::ResponseCode;
@@ -58,7 +59,8 @@ impl Service for Door {
 
 struct Place {
     address: SocketAddr,
-    dir: tempfile::TempDir,
+    dir: TempDir,
+    disk: FaultDisk,
     /// While no node is there: connections are refused.
     port: Option<Port>,
     running: Option<Running>,
@@ -70,10 +72,16 @@ struct Running {
     listening: JoinHandle<()>,
 }
 
+/// A disk of which it is known what a loss of power leaves.
+fn kept() -> FaultDisk {
+    FaultDisk::noting().keeping(Files::All)
+}
+
 struct Group {
     places: BTreeMap<u64, Place>,
     cuts: Cuts,
-    snapshot_every: u64,
+    /// What differs from the defaults.
+    change: fn(&mut ConsensusOptions),
     proposed: AtomicU64,
     /// In their order.
     acknowledged: Vec<String>,
@@ -81,18 +89,18 @@ struct Group {
 
 impl Group {
     /// Three nodes; none runs.
-    fn of_three(snapshot_every: u64) -> Group {
+    fn of_three(change: fn(&mut ConsensusOptions)) -> Group {
         let place = |id| {
             let port = Port::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-            let dir = tempfile::tempdir().unwrap();
-            (id, Place { address: port.local_addr(), dir, port: Some(port), running: None })
+            let (address, port) = (port.local_addr(), Some(port));
+            (id, Place { address, dir: tempfile::tempdir().unwrap(), disk: kept(), port, running: None })
         };
         let places = (1..=3).map(place).collect();
-        Group { places, cuts: Cuts::default(), snapshot_every, proposed: AtomicU64::new(0), acknowledged: Vec::new() }
+        Group { places, cuts: Cuts::default(), change, proposed: AtomicU64::new(0), acknowledged: Vec::new() }
     }
 
-    async fn running(snapshot_every: u64) -> Group {
-        let mut group = Group::of_three(snapshot_every);
+    async fn running(change: fn(&mut ConsensusOptions)) -> Group {
+        let mut group = Group::of_three(change);
         for id in 1..=3 {
             group.start(id).await;
         }
@@ -101,12 +109,13 @@ impl Group {
 
     fn options(&self, id: u64) -> ConsensusOptions {
         let peers = self.places.iter().map(|(id, place)| (*id, place.address.to_string())).collect();
-        let options = ConsensusOptions::new("group", id, peers, self.places[&id].dir.path());
-        ConsensusOptions { snapshot_every: self.snapshot_every, propose_timeout: Duration::from_secs(2), ..options }
+        let mut options = ConsensusOptions::new("group", id, peers, self.places[&id].dir.path());
+        (self.change)(&mut options);
+        options
     }
 
     async fn start(&mut self, id: u64) {
-        let node = started(self.options(id)).await;
+        let node = on_disk(self.options(id), Arc::new(self.places[&id].disk.clone())).await;
         let door = Door { node: Arc::clone(&node), cuts: Arc::clone(&self.cuts) };
         let place = self.places.get_mut(&id).unwrap();
         let options = ListenerOptions { tls: None, ..ListenerOptions::default() };
@@ -139,6 +148,26 @@ impl Group {
 
     fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.places.values().filter_map(|place| place.running.as_ref()).map(|running| &running.node)
+    }
+
+    /// Power is lost at some nodes at once: each starts again with what its device has.
+    async fn lose_power(&mut self, ids: &[u64], dice: &Random) {
+        for id in ids {
+            // What it says from now on nobody hears.
+            self.isolate(*id);
+        }
+        for id in ids {
+            let place = &self.places[id];
+            let left = image(&place.disk, place.dir.path(), Some(dice));
+            self.stop(*id).await;
+            if let Some(place) = self.places.get_mut(id) {
+                (place.dir, place.disk) = (left, kept());
+            }
+        }
+        self.cuts.lock().clear();
+        for id in ids {
+            self.start(*id).await;
+        }
     }
 
     fn isolate(&self, id: u64) {
@@ -189,7 +218,7 @@ fn is_in_order(some: &[String], all: &[String]) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_nodes_agree_on_a_leader_and_the_order_of_commands() {
-    let mut group = Group::running(1_000).await;
+    let mut group = Group::running(|_| {}).await;
     let leader = group.leader_of(&[1, 2, 3]).await;
     group.propose(20, &[1, 2, 3]).await;
     group.agree().await;
@@ -209,7 +238,7 @@ async fn three_nodes_agree_on_a_leader_and_the_order_of_commands() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_node_leads_when_the_leader_is_gone_and_nothing_acknowledged_is_lost() {
-    let mut group = Group::running(1_000).await;
+    let mut group = Group::running(|_| {}).await;
     for _ in 0..3 {
         group.propose(5, &[1, 2, 3]).await;
         let leader = group.leader_of(&[1, 2, 3]).await;
@@ -230,7 +259,7 @@ async fn another_node_leads_when_the_leader_is_gone_and_nothing_acknowledged_is_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_was_away_catches_up_by_entries() {
-    let mut group = Group::running(1_000).await;
+    let mut group = Group::running(|_| {}).await;
     group.propose(5, &[1, 2, 3]).await;
     let leader = group.leader_of(&[1, 2, 3]).await;
     let away = leader % 3 + 1;
@@ -245,7 +274,7 @@ async fn a_node_that_was_away_catches_up_by_entries() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_was_away_for_long_catches_up_by_a_snapshot() {
-    let mut group = Group::running(10).await;
+    let mut group = Group::running(|options| options.snapshot_every = 10).await;
     group.propose(5, &[1, 2, 3]).await;
     group.agree().await;
     let leader = group.leader_of(&[1, 2, 3]).await;
@@ -271,7 +300,7 @@ async fn a_node_that_was_away_for_long_catches_up_by_a_snapshot() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_is_cut_off_acknowledges_nothing_and_follows_when_it_is_back() {
-    let mut group = Group::running(1_000).await;
+    let mut group = Group::running(|_| {}).await;
     group.propose(5, &[1, 2, 3]).await;
     let old = group.leader_of(&[1, 2, 3]).await;
     group.isolate(old);
@@ -297,4 +326,51 @@ async fn a_leader_that_is_cut_off_acknowledges_nothing_and_follows_when_it_is_ba
     group.propose(5, &[1, 2, 3]).await;
     group.agree().await;
     group.stop_all().await;
+}
+
+/// `CONSENSUS_SEEDS=500` plays more, from `CONSENSUS_SEED` on.
+fn seeds() -> std::ops::Range<u64> {
+    let of = |name, default| std::env::var(name).map_or(default, |text: String| text.parse().unwrap());
+    let first = of("CONSENSUS_SEED", 1);
+    first..first + of("CONSENSUS_SEEDS", 3)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn losses_of_power_and_cuts_at_moments_of_a_seed_lose_nothing_that_was_acknowledged() {
+    for seed in seeds() {
+        println!("CONSENSUS_SEED={seed}");
+        let dice = Random::seeded(seed);
+        let mut group = Group::running(|options| {
+            options.heartbeat = Duration::from_millis(40);
+            options.election_timeout = Duration::from_millis(150)..Duration::from_millis(400);
+            options.propose_timeout = Duration::from_millis(500);
+            options.snapshot_every = 5;
+        })
+        .await;
+        for _ in 0..8 {
+            group.propose(dice.below(7) as usize, &[1, 2, 3]).await;
+            let id = u64::from(dice.below(3)) + 1;
+            let other = id % 3 + 1;
+            match dice.below(6) {
+                0 => group.lose_power(&[1, 2, 3], &dice).await,
+                1 => group.lose_power(&[id, other], &dice).await,
+                2 | 3 => group.lose_power(&[id], &dice).await,
+                4 => {
+                    group.isolate(id);
+                    let rest: Vec<u64> = (1..=3).filter(|rest| *rest != id).collect();
+                    group.propose(dice.below(7) as usize, &rest).await;
+                    group.cuts.lock().clear();
+                }
+                _ => {
+                    // One way only.
+                    group.cuts.lock().insert((id, other));
+                    group.propose(dice.below(7) as usize, &[1, 2, 3]).await;
+                    group.cuts.lock().clear();
+                }
+            }
+        }
+        group.propose(1, &[1, 2, 3]).await;
+        group.agree().await;
+        group.stop_all().await;
+    }
 }
