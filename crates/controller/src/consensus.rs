@@ -12,6 +12,7 @@ mod state;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod unsynced;
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -60,6 +61,8 @@ const PROPOSALS_MAX: usize = 1_024;
 const TERM_MAX: u64 = 1 << 48;
 /// How long a peer may take for a part of a snapshot, the last of which waits for its device.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long after too few answers they are asked for again.
+const CONFIRM_AGAIN: Duration = Duration::from_millis(20);
 /// How long a stop waits for the device before it gives up.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -144,7 +147,7 @@ impl<M: Machine> Consensus<M> {
         let storage = opened.map_err(|panicked| ConsensusError::Raft(panicked.to_string()))??;
         let applied = Arc::new(RwLock::new(Applied::begin(machine, storage.snapshot().as_ref())?));
         let state = StateMachine { id, applied: Arc::clone(&applied), storage: storage.clone() };
-        let network = Network { member: Arc::clone(&member), client };
+        let network = Network::new(Arc::clone(&member), client);
         let raft = Raft::new(id, config, network, storage.clone(), state).await;
         let raft = raft.map_err(|fatal| ConsensusError::Raft(fatal.to_string()))?;
         begin_group(&raft, &peers).await?;
@@ -246,19 +249,29 @@ impl<M: Machine> Consensus<M> {
     /// confirmed before.
     ///
     /// # Errors
-    /// If it does not lead, or no majority answers in time.
+    /// If it does not lead, or no majority answers in time ([`ProposeError::Late`]).
     pub async fn confirm_leader(&self) -> Result<(), ProposeError> {
-        self.expect_leader()?;
-        match timeout(self.propose_timeout, self.raft.ensure_linearizable()).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(to)))) => {
-                Err(ProposeError::NotLeader { leader: to.leader_id })
-            }
-            Ok(Err(RaftError::APIError(CheckIsLeaderError::QuorumNotEnough(_)))) => {
-                Err(ProposeError::NotLeader { leader: None })
-            }
-            Ok(Err(RaftError::Fatal(_))) => Err(ProposeError::Stopped),
+        match timeout(self.propose_timeout, self.confirm()).await {
+            Ok(confirmed) => confirmed,
             Err(_) => Err(ProposeError::Late),
+        }
+    }
+
+    async fn confirm(&self) -> Result<(), ProposeError> {
+        // Ends when a majority has answered, or with the leadership, or with the caller's time.
+        loop {
+            self.expect_leader()?;
+            match self.raft.ensure_linearizable().await {
+                Ok(_) => return Ok(()),
+                Err(RaftError::APIError(CheckIsLeaderError::ForwardToLeader(to))) => {
+                    return Err(ProposeError::NotLeader { leader: to.leader_id });
+                }
+                // Each is asked once, for as long as a heartbeat takes: its device may be busy.
+                Err(RaftError::APIError(CheckIsLeaderError::QuorumNotEnough(_))) => {
+                    tokio::time::sleep(CONFIRM_AGAIN).await;
+                }
+                Err(RaftError::Fatal(_)) => return Err(ProposeError::Stopped),
+            }
         }
     }
 
@@ -346,7 +359,8 @@ fn config(options: &ConsensusOptions) -> Result<Arc<Config>, ConsensusError> {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let config = Config {
         cluster_name: options.group.clone(),
-        heartbeat_interval: millis(options.heartbeat),
+        // It looks at its clock each one and a half of these, and says then that it is there.
+        heartbeat_interval: millis(options.heartbeat * 2 / 3).max(1),
         election_timeout_min: millis(options.election_timeout.start),
         election_timeout_max: millis(options.election_timeout.end),
         install_snapshot_timeout: millis(SNAPSHOT_TIMEOUT),

@@ -154,6 +154,29 @@ fn crates_use_those_below_them() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// Raft may come from elsewhere one day: what names its library is what is replaced then.
+#[test]
+fn only_the_consensus_of_the_controller_names_openraft() {
+    let mut naming = BTreeSet::new();
+    for (name, _) in CRATES {
+        let manifest = fs::read_to_string(crates().join(name).join("Cargo.toml")).unwrap();
+        if manifest.contains("openraft") {
+            naming.insert((*name).to_owned());
+        }
+    }
+    let source = crates().join("controller/src");
+    let mut left = vec![source.clone()];
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            left.extend(fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if fs::read_to_string(&path).unwrap().contains("openraft") {
+            let module = path.strip_prefix(&source).unwrap().iter().next().unwrap();
+            naming.insert(module.to_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(naming, ["consensus", "consensus.rs", "controller"].map(str::to_owned).into());
+}
+
 /// The layer of a module: how many are below it.
 fn layer(module: &str) -> usize {
     let covers = |path: &&str| {

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use super::format::{self, FormatError};
 use super::member::Member;
 use super::options::ConsensusError;
-use super::{Meta, Types};
+use super::{Meta, Types, unsynced};
 
 const ENTRIES: TableId = TableId(1);
 const MARKS: TableId = TableId(2);
@@ -78,7 +78,8 @@ struct Rows {
 impl Storage {
     /// Opens the storage of `member` in `dir`, or begins one. Blocks.
     pub fn open(dir: &Path, member: &Member, clock: Clock, disk: Arc<dyn Disk>) -> Result<Storage, ConsensusError> {
-        let journal = Journal::open(dir, JournalOptions::default(), clock, disk)?;
+        let disk = unsynced::watched(dir, &disk)?;
+        let journal = Journal::open(&unsynced::journal_dir(dir), JournalOptions::default(), clock, disk)?;
         for finding in journal.findings() {
             tracing::info!(finding, "mended the journal of the controller");
         }

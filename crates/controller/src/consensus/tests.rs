@@ -94,25 +94,31 @@ fn name(n: u64) -> String {
     format!("command {n}")
 }
 
-fn copy_files(from: &Path, to: &Path) {
+/// What the kernel has of a node's folder.
+fn copy(dir: &Path) -> TempDir {
+    image_of(dir, |path| std::fs::read(path).unwrap())
+}
+
+fn image_of(dir: &Path, bytes: impl Fn(&Path) -> Vec<u8>) -> TempDir {
+    let image = tempfile::tempdir().unwrap();
+    let (from, to) = (unsynced::journal_dir(dir), unsynced::journal_dir(image.path()));
+    std::fs::create_dir(&to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
-        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        std::fs::write(to.join(entry.file_name()), bytes(&entry.path())).unwrap();
     }
+    image
 }
 
 /// What a loss of power leaves: of each file what was synced; with dice, of each sector that or the newest.
 fn image(disk: &FaultDisk, dir: &Path, dice: Option<&Random>) -> TempDir {
-    let image = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
-        let newest = std::fs::read(entry.path()).unwrap();
-        let kept = match (disk.safe(&entry.path()), dice) {
+    image_of(dir, |path| {
+        let newest = std::fs::read(path).unwrap();
+        match (disk.safe(path), dice) {
             (None, _) => newest,
             (Some(synced), None) => synced,
             (Some(synced), Some(dice)) => mixed(&synced, newest, dice),
-        };
-        std::fs::write(image.path().join(entry.file_name()), kept).unwrap();
-    }
-    image
+        }
+    })
 }
 
 fn mixed(synced: &[u8], mut newest: Vec<u8>, dice: &Random) -> Vec<u8> {

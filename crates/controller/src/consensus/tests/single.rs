@@ -18,11 +18,14 @@ async fn a_node_alone_leads_and_has_its_state_after_a_stop() {
     }
     let term = node.term();
     node.stop().await;
+    // As a process leaves it that ended itself for a sync that failed.
+    std::fs::write(disk::Unsynced::path(dir.path()), "failed").unwrap();
     assert_eq!(node.propose(name(6)).await, Err(ProposeError::Stopped));
     assert_eq!(node.confirm_leader().await, Err(ProposeError::Stopped));
     until("nobody leads", || node.leader().is_none()).await;
 
     let node = started(alone(dir.path())).await;
+    assert!(!disk::Unsynced::path(dir.path()).exists());
     leads(&node).await;
     assert_eq!(all(&node), (1..=5).map(name).collect::<Vec<_>>());
     assert!(node.term() >= term);
@@ -38,8 +41,7 @@ async fn a_kill_at_any_moment_leaves_what_was_acknowledged() {
     for n in 1..=10 {
         node.propose(name(n)).await.unwrap();
         // The process ends here, for all that the copy knows.
-        let killed = tempfile::tempdir().unwrap();
-        copy_files(dir.path(), killed.path());
+        let killed = copy(dir.path());
         let again = started(alone(killed.path())).await;
         leads(&again).await;
         assert_eq!(all(&again), (1..=n).map(name).collect::<Vec<_>>());
@@ -150,7 +152,6 @@ async fn the_journal_begins_anew_with_all_rows() {
     for n in 1..=33 {
         node.propose(name(n)).await.unwrap();
     }
-    // A row of a later release.
     let journal = node.storage.journal();
     journal.snapshot();
     until("a snapshot of the journal", || journal.stats().snapshots == 1).await;
