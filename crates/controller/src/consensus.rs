@@ -97,8 +97,8 @@ pub enum ProposeError {
         /// Of its JSON.
         bytes: usize,
     },
-    /// Command or reply are not what the machine reads.
-    #[error("the change or its reply cannot be read: {0}")]
+    /// Nothing was proposed: the machine would not read what it writes of the command.
+    #[error("the change cannot be read: {0}")]
     Unreadable(String),
     /// This node is stopping, or has ended.
     #[error("this controller is stopping")]
@@ -150,7 +150,10 @@ impl<M: Machine> Consensus<M> {
         let network = Network::new(Arc::clone(&member), client);
         let raft = Raft::new(id, config, network, storage.clone(), state).await;
         let raft = raft.map_err(|fatal| ConsensusError::Raft(fatal.to_string()))?;
-        begin_group(&raft, &peers).await?;
+        if let Err(error) = begin_group(&raft, &peers).await {
+            let _ = raft.shutdown().await;
+            return Err(error);
+        }
         let (sender, leadership) = watch::channel(Leadership::default());
         tokio::spawn(follow_leadership(raft.metrics(), election_timeout.end, sender));
         Ok(Arc::new(Consensus {
@@ -189,6 +192,8 @@ impl<M: Machine> Consensus<M> {
     pub async fn propose(&self, command: M::Command) -> Result<M::Reply, ProposeError> {
         let unreadable = |error: serde_json::Error| ProposeError::Unreadable(error.to_string());
         let command = serde_json::to_string(&command).map_err(unreadable)?;
+        // One that cannot be read back would end every node that applies it.
+        serde_json::from_str::<M::Command>(&command).map_err(unreadable)?;
         if command.len() > COMMAND_BYTES_MAX {
             return Err(ProposeError::TooLong { bytes: command.len() });
         }
@@ -205,17 +210,12 @@ impl<M: Machine> Consensus<M> {
         }
         let Ok(_place) = self.proposals.try_acquire() else { return Err(ProposeError::Busy) };
         match timeout(self.propose_timeout, self.raft.client_write(command)).await {
-            Ok(Ok(written)) => {
-                let reply = written.data.unwrap_or_default();
-                serde_json::from_str(&reply).map_err(unreadable)
-            }
-            // It led a moment ago, so the entry may have been appended, and come to others, before it was removed here.
-            Err(_) | Ok(Err(RaftError::APIError(_))) => Err(ProposeError::Late),
-            // It may have been confirmed before the end.
-            Ok(Err(RaftError::Fatal(_))) => {
-                let is_over = self.raft.metrics().borrow().running_state.is_err();
-                Err(if is_over { ProposeError::Stopped } else { ProposeError::Late })
-            }
+            Ok(Ok(written)) => serde_json::from_str(&written.data.unwrap_or_default()).map_err(|error| {
+                error!(%error, "the reply to a change that was made cannot be read");
+                ProposeError::Late
+            }),
+            // It led a moment ago, so the entry may have been appended, and come to others, before it was removed here, or before the node ended.
+            Err(_) | Ok(Err(_)) => Err(ProposeError::Late),
         }
     }
 

@@ -30,7 +30,8 @@ pub struct ConsensusOptions {
     pub heartbeat: Duration,
     /// A node that hears from no leader proposes itself after a time out of this range, which is
     /// chosen at start. A vote for another node is refused until its end has passed since the leader
-    /// was heard last, so a leader that died has a successor after twice its end at the latest.
+    /// was heard last. So a leader that died has a successor between the sum of both ends of the range and
+    /// twice its upper end, and some 200 ms for the votes.
     pub election_timeout: Range<Duration>,
     /// How long [`Consensus::propose`](super::Consensus::propose) and
     /// [`Consensus::confirm_leader`](super::Consensus::confirm_leader) wait.

@@ -9,6 +9,7 @@ use openraft::{
     StoredMembership,
 };
 use parking_lot::RwLock;
+use tracing::error;
 
 use super::storage::{Storage, StoredSnapshot, any};
 use super::{Meta, Types};
@@ -46,7 +47,14 @@ impl<M: Machine> Applied<M> {
             last_membership: self.membership.clone(),
             snapshot_id: format!("{place}@{id}"),
         };
-        StoredSnapshot { meta, data: Arc::new(self.machine.snapshot()) }
+        let data = self.machine.snapshot();
+        if data.len() as u64 > SNAPSHOT_BYTES_MAX {
+            error!(
+                bytes = data.len(),
+                SNAPSHOT_BYTES_MAX, "the state is too large for a node that is behind to take it"
+            );
+        }
+        StoredSnapshot { meta, data: Arc::new(data) }
     }
 }
 

@@ -218,3 +218,39 @@ async fn rows_that_are_not_understood_are_named() {
     let text = refused(alone(dir.path())).await;
     assert!(text.contains("vote cannot be read: it has format version 2"), "{text}");
 }
+
+/// Writes what it does not read: JSON has no such number.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Number(f64);
+
+#[derive(Debug)]
+struct Sum(f64);
+
+impl Machine for Sum {
+    type Command = Number;
+    type Reply = ();
+
+    fn apply(&mut self, command: &Number) {
+        self.0 += command.0;
+    }
+
+    fn snapshot(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn restore(_: &[u8]) -> Result<Sum, RestoreError> {
+        Ok(Sum(0.0))
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_could_not_be_applied_is_not_proposed() {
+    let dir = tempfile::tempdir().unwrap();
+    let node =
+        Consensus::start(alone(dir.path()), Sum(0.0), client(), Clock::real(), Arc::new(RealDisk)).await.unwrap();
+    until("it leads", || node.is_leader()).await;
+    assert!(matches!(node.propose(Number(f64::NAN)).await, Err(ProposeError::Unreadable(_))));
+    assert_eq!(node.propose(Number(2.0)).await, Ok(()));
+    assert!(node.read(|sum| sum.0 > 1.0));
+    node.stop().await;
+}
