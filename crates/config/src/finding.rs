@@ -102,7 +102,11 @@ pub(crate) fn of_state(settings: &Settings) -> Vec<Finding> {
         }
         let is_default = matches!(key.default, Default::Value(default) if key.kind.same(value, default));
         if !settings.role().reads(key.section) {
-            let process = if settings.role().has_broker() { "a broker" } else { "a name server" };
+            let process = match settings.role() {
+                Role::Server | Role::Broker => "a broker",
+                Role::Names => "a name server",
+                Role::Controller => "a controller",
+            };
             let says = format!("not read by {process}; ignored");
             findings.push(Finding::in_force(Weight::Note, settings, key.name, says));
             continue;

@@ -101,6 +101,8 @@ pub enum Role {
     Broker,
     /// A name server.
     Names,
+    /// A controller alone.
+    Controller,
 }
 
 impl Role {
@@ -108,7 +110,7 @@ impl Role {
     pub fn has_broker(self) -> bool {
         match self {
             Role::Server | Role::Broker => true,
-            Role::Names => false,
+            Role::Names | Role::Controller => false,
         }
     }
 
@@ -116,7 +118,7 @@ impl Role {
     pub fn has_names(self) -> bool {
         match self {
             Role::Server | Role::Names => true,
-            Role::Broker => false,
+            Role::Broker | Role::Controller => false,
         }
     }
 
@@ -127,12 +129,8 @@ impl Role {
                 self.has_broker()
             }
             Section::Names => self.has_names(),
-            Section::Net
-            | Section::Machine
-            | Section::Limits
-            | Section::Old
-            | Section::Controller
-            | Section::Container => true,
+            Section::Controller => self != Role::Broker,
+            Section::Net | Section::Machine | Section::Limits | Section::Old | Section::Container => true,
         }
     }
 }

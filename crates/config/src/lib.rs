@@ -23,6 +23,7 @@ pub use machine::Machine;
 pub use networks::Networks;
 pub use settings::{AboveFile, Change, ConfigError, ConfigErrors, Origin, Settings, SourceFile, Sources};
 pub use typed::{
-    BrokerRole, BrokerSettings, ClientAuth, ClientTlsSettings, FlushDiskType, HaPort, Hidden, Labels, MemorySettings,
-    MetricsExporter, MetricsSettings, NetSettings, RequestMode, StoreSettings, TlsMode, TlsSettings,
+    BrokerRole, BrokerSettings, ClientAuth, ClientTlsSettings, ControllerSettings, ControllerType, FlushDiskType,
+    HaPort, Hidden, Labels, MemorySettings, MetricsExporter, MetricsSettings, NetSettings, RequestMode, StoreSettings,
+    TlsMode, TlsSettings,
 };

@@ -467,9 +467,21 @@ impl Settings {
             self.metrics()?;
             self.client_tls()?;
         }
+        if self.has_controller() {
+            self.controller()?;
+        }
         self.net()?;
         self.tls()?;
         Ok(())
+    }
+
+    /// Does a controller run in this process?
+    pub fn has_controller(&self) -> bool {
+        match self.role {
+            Role::Controller => true,
+            Role::Server | Role::Names => self.text("enableControllerInNamesrv").eq_ignore_ascii_case("true"),
+            Role::Broker => false,
+        }
     }
 
     /// Do they make a slave?

@@ -667,6 +667,46 @@ settings! {
     }
 }
 
+words! {
+    /// By which keys the controllers are named.
+    ControllerType {
+        /// `controllerDLeger…`
+        DLedger = "DLedger",
+        /// `jRaft…`
+        JRaft = "jRaft",
+    }
+}
+
+settings! {
+    /// What a controller is made with.
+    ControllerSettings via read_controller {
+        /// By which keys the controllers are named.
+        controller_type: ControllerType = "controllerType";
+        /// The name of the group.
+        group: String = "controllerDLegerGroup";
+        /// Its controllers.
+        peers: String = "controllerDLegerPeers";
+        /// Which of them this one is.
+        self_id: String = "controllerDLegerSelfId";
+        /// Its folder.
+        store_path: PathBuf = "controllerStorePath";
+        /// May a broker be elected that is not in sync?
+        enable_elect_unclean_master: bool = "enableElectUncleanMaster";
+        /// Are brokers told of elections?
+        notify_broker_role_changed: bool = "notifyBrokerRoleChanged";
+        /// Keys that cannot be changed from afar, separated by semicolons.
+        config_black_list: String = "configBlackList";
+        /// With JRaft's keys: the name of the group.
+        jraft_group: String = "jRaftGroupId";
+        /// This controller in the list below.
+        jraft_server: String = "jRaftServerId";
+        /// The controllers.
+        jraft_servers: String = "jRaftInitConf";
+        /// Where each of them listens.
+        jraft_addresses: String = "jRaftControllerRPCAddr";
+    }
+}
+
 settings! {
     /// TLS on our ports.
     TlsSettings via read_tls {
@@ -735,6 +775,11 @@ impl Settings {
         self.read_net()
     }
 
+    /// What a controller is made with.
+    pub fn controller(&self) -> Result<ControllerSettings, ConfigError> {
+        self.read_controller()
+    }
+
     /// How metrics are given out.
     pub fn metrics(&self) -> Result<MetricsSettings, ConfigError> {
         self.read_metrics()
@@ -773,6 +818,8 @@ impl Settings {
             "storePathCommitLog" => path(PathBuf::from(self.text("storePathRootDir")).join("commitlog")),
             "kvConfigPath" => in_data("namesrv/kvConfig.json", "namesrv/kvConfig.json"),
             "configStorePath" => in_data("namesrv/namesrv.properties", "namesrv/namesrv.properties"),
+            "controllerDLegerPeers" => Some(format!("n0-{}:9878", self.own_address())),
+            "controllerStorePath" => in_data("controller", "DledgerController"),
             "useTLS" => Some(self.text("tls.enable")),
             // Who takes no plain calls makes none: RocketMQ's default.
             "tls.enable" => Some(self.text("tls.server.mode").eq_ignore_ascii_case("enforcing").to_string()),

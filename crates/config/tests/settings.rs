@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use config::key::{Role, Section, State};
 use config::{
-    BrokerRole, BrokerSettings, ClientTlsSettings, ConfigError, Finding, FlushDiskType, Machine, MemorySettings,
-    MetricsSettings, NetSettings, Origin, Settings, SourceFile, Sources, StoreSettings, TlsMode, TlsSettings, Weight,
-    keys,
+    BrokerRole, BrokerSettings, ClientTlsSettings, ConfigError, ControllerSettings, Finding, FlushDiskType, Machine,
+    MemorySettings, MetricsSettings, NetSettings, Origin, Settings, SourceFile, Sources, StoreSettings, TlsMode,
+    TlsSettings, Weight, keys,
 };
 
 fn machine() -> Machine {
@@ -529,6 +529,21 @@ fn a_name_server_has_its_own_port_and_says_which_keys_are_a_brokers() {
 }
 
 #[test]
+fn a_controller_has_its_own_store_and_a_name_server_has_one_if_it_is_said() {
+    let alone = Settings::load(sources(Role::Controller, "brokerName=a\ncontrollerDLegerGroup=g\n")).unwrap();
+    let controller = alone.controller().unwrap();
+    assert_eq!((controller.group.as_str(), controller.self_id.as_str()), ("g", "n0"));
+    assert_eq!(controller.peers, "n0-10.0.0.7:9878");
+    assert_eq!(controller.store_path, Path::new("/home/someone/DledgerController"));
+    assert_eq!(about(&alone, "brokerName").says, "not read by a controller; ignored");
+    assert!(alone.has_controller());
+    let names = |text| Settings::load(sources(Role::Names, text)).unwrap();
+    assert!(names("enableControllerInNamesrv=true").has_controller() && !names("").has_controller());
+    let broker = load("controllerDLegerGroup=g");
+    assert_eq!(about(&broker, "controllerDLegerGroup").says, "not read by a broker; ignored");
+}
+
+#[test]
 fn tls_lines_may_stand_in_the_same_file_and_the_tls_file_wins() {
     let mut layers = sources(Role::Broker, "tls.server.mode=enforcing\ntls.test.mode.enable=false\n");
     assert_eq!(Settings::load(layers.clone()).unwrap().tls().unwrap().mode, TlsMode::Enforcing);
@@ -623,6 +638,7 @@ fn a_key_is_called_used_exactly_if_a_struct_is_made_from_it() {
         StoreSettings::KEYS,
         NetSettings::KEYS,
         MemorySettings::KEYS,
+        ControllerSettings::KEYS,
         MetricsSettings::KEYS,
         TlsSettings::KEYS,
         ClientTlsSettings::KEYS,
@@ -638,6 +654,8 @@ fn a_key_is_called_used_exactly_if_a_struct_is_made_from_it() {
         .map(|key| key.name)
         .collect();
     used.sort_unstable();
+    // `configBlackList` is a broker's, and a controller's.
+    used.dedup();
     assert_eq!(read, used);
 }
 

@@ -170,13 +170,9 @@ impl<M: Machine> Consensus<M> {
     }
 
     /// Which node this is.
+    #[cfg(test)]
     pub fn id(&self) -> u64 {
         self.member.id
-    }
-
-    /// The name of its group.
-    pub fn group(&self) -> &str {
-        &self.member.group
     }
 
     /// All nodes of the group: id and `host:port`.

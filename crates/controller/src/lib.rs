@@ -1,10 +1,21 @@
-//! The controller of a cluster: what its members agree on about brokers, by Raft.
+//! The controller: which broker of a set is its master, and which are in sync.
 //!
-//! A [`Machine`] is the state and what changes it, without a clock or a socket. [`Consensus`] has
-//! several nodes apply the same commands to it in the same order.
+//! RocketMQ's controller mode, for brokers of RocketMQ and of ours. What controllers agree on is a
+//! pure state machine (`state`, behind the seam `machine`); the leader alone decides, from that
+//! and from which brokers live (`live`), and has all of them carry it out (`consensus`).
 
 mod consensus;
+mod controller;
+mod duty;
+mod elect;
+mod live;
 mod machine;
+mod options;
+mod requests;
+mod settings;
+mod state;
 
-pub use consensus::{Consensus, ConsensusError, ConsensusOptions, HandleError, Leadership, ProposeError};
-pub use machine::{Machine, RestoreError};
+pub use consensus::ConsensusError;
+pub use controller::{Controller, Session};
+pub use machine::RestoreError;
+pub use options::{Options, Peer, PeersError, Setting, read_addresses, read_peers};

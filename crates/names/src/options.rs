@@ -155,6 +155,8 @@ options! {
     enable_topic_list: bool = "enableTopicList", true;
     /// Brokers are told when the smallest id of their name changes.
     notify_min_broker_id_changed: bool = "notifyMinBrokerIdChanged", false;
+    /// A controller runs in this process, which the binary starts.
+    enable_controller_in_namesrv: bool = "enableControllerInNamesrv", false;
     /// No route is told before brokers had the time to register.
     need_wait_for_service: bool = "needWaitForService", false;
     /// That time, in seconds.

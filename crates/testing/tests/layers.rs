@@ -23,7 +23,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("journal", &["disk"]),
     ("store", &["journal", "disk", "protocol"]),
     ("replica", &["store", "net"]),
-    ("controller", &["net", "journal", "config", "protocol", "env"]),
+    ("controller", &["net", "journal", "config"]),
     ("names", &["net", "config"]),
     ("broker", &["replica", "store", "net", "filter", "config"]),
     ("client", &["net"]),
@@ -33,7 +33,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("doctor", &["operator", "client", "store", "config", "env"]),
     ("bench", &["client", "net"]),
     ("sim", &["broker"]),
-    ("server", &["names", "broker", "cli", "doctor", "bench"]),
+    ("server", &["names", "controller", "broker", "cli", "doctor", "bench"]),
     // Named by others under `[dev-dependencies]` only.
     ("testing", &["broker"]),
 ];

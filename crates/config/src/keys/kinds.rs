@@ -32,6 +32,7 @@ pub(super) const CARDINALITY: Kind = Kind::Number { min: 1, max: i32::MAX as i64
 pub(super) const BYTES: Kind = Kind::Number { min: 0, max: i32::MAX as i64, scaled: true };
 pub(super) const COUNT: Kind = Kind::Number { min: 0, max: i32::MAX as i64, scaled: true };
 pub(super) const FLUSH_TYPE: Kind = Kind::OneOf(&["ASYNC_FLUSH", "SYNC_FLUSH"]);
+pub(super) const CONTROLLER_TYPE: Kind = Kind::OneOf(&["DLedger", "jRaft"]);
 pub(super) const EXPORTER: Kind = Kind::OneOf(&["DISABLE", "OTLP_GRPC", "PROM", "LOG"]);
 pub(super) const ROLE: Kind = Kind::OneOf(&["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]);
 pub(super) const REQUEST_MODE: Kind = Kind::OneOf(&["PULL", "POP"]);

@@ -1,6 +1,6 @@
 //! Keys of processes and features that this version does not have: known, so that a file which holds them is answered by name.
 
-use super::kinds::{BOOL, INT, LONG, SPAN, TEXT};
+use super::kinds::{BOOL, INT, LONG, TEXT};
 use super::reasons::*;
 use super::table::table;
 use crate::key::{Key, Section};
@@ -35,48 +35,6 @@ table! {
     off(ACCESS)    "statefulAuthenticationCacheExpiredSecond" INT  = "60"     "";
     off(ACCESS)    "statefulAuthorizationCacheMaxNum"         INT  = "10000"  "";
     off(ACCESS)    "statefulAuthorizationCacheExpiredSecond"  INT  = "60"     "";
-}
-
-table! {
-    /// The controller, alone or inside a name server, and its JRaft.
-    CONTROLLER_KEYS: Section::Controller;
-
-    off(CONTROLLER) "rocketmqHome"                             TEXT ~ "$ROCKETMQ_HOME" "";
-    off(CONTROLLER) "configStorePath"                          TEXT ~ "~/namesrv/namesrv.properties; ./data/namesrv/namesrv.properties for `gantry server`" "";
-    off(CONTROLLER) "jraftConfig"                              TEXT = ""       "";
-    off(CONTROLLER) "controllerType"                           TEXT = "DLEDGER_CONTROLLER" "";
-    off(CONTROLLER) "scanNotActiveBrokerInterval"              SPAN = "5000"   "";
-    off(CONTROLLER) "controllerThreadPoolNums"                 INT  = "16"     "";
-    off(CONTROLLER) "controllerRequestThreadPoolQueueCapacity" INT  = "50000"  "";
-    off(CONTROLLER) "controllerDLegerGroup"                    TEXT = ""       "";
-    off(CONTROLLER) "controllerDLegerPeers"                    TEXT = ""       "";
-    off(CONTROLLER) "controllerDLegerSelfId"                   TEXT = ""       "";
-    off(CONTROLLER) "mappedFileSize"                           INT  = "1073741824" "";
-    off(CONTROLLER) "controllerStorePath"                      TEXT = ""       "";
-    off(CONTROLLER) "electMasterMaxRetryCount"                 INT  = "3"      "";
-    off(CONTROLLER) "enableElectUncleanMaster"                 BOOL = "false"  "";
-    off(CONTROLLER) "isProcessReadEvent"                       BOOL = "false"  "";
-    off(CONTROLLER) "processReadEvent"                         BOOL = "false"  "";
-    off(CONTROLLER) "notifyBrokerRoleChanged"                  BOOL = "true"   "";
-    off(CONTROLLER) "scanInactiveMasterInterval"               LONG = "5000"   "";
-    off(CONTROLLER) "metricsExporterType"                      TEXT = "DISABLE" "";
-    off(CONTROLLER) "metricsGrpcExporterTarget"                TEXT = ""       "";
-    off(CONTROLLER) "metricsGrpcExporterHeader"                TEXT = ""       "";
-    off(CONTROLLER) "metricGrpcExporterTimeOutInMills"         LONG = "3000"   "";
-    off(CONTROLLER) "metricGrpcExporterIntervalInMills"        LONG = "60000"  "";
-    off(CONTROLLER) "metricLoggingExporterIntervalInMills"     LONG = "10000"  "";
-    off(CONTROLLER) "metricsPromExporterPort"                  INT  = "5557"   "";
-    off(CONTROLLER) "metricsPromExporterHost"                  TEXT = ""       "";
-    off(CONTROLLER) "metricsLabel"                             TEXT = ""       "";
-    off(CONTROLLER) "metricsInDelta"                           BOOL = "false"  "";
-    off(CONTROLLER) "configBlackList"                          TEXT = "configBlackList;configStorePath" "";
-    off(CONTROLLER) "jRaftElectionTimeoutMs"                   INT  = "1000"   "";
-    off(CONTROLLER) "jRaftScanWaitTimeoutMs"                   INT  = "1000"   "";
-    off(CONTROLLER) "jRaftSnapshotIntervalSecs"                INT  = "3600"   "";
-    off(CONTROLLER) "jRaftGroupId"                             TEXT = "jRaft-Controller" "";
-    off(CONTROLLER) "jRaftServerId"                            TEXT = "localhost:9880" "";
-    off(CONTROLLER) "jRaftInitConf"                            TEXT = "localhost:9880,localhost:9881,localhost:9882" "";
-    off(CONTROLLER) "jRaftControllerRPCAddr"                   TEXT = "localhost:9770,localhost:9771,localhost:9772" "";
 }
 
 table! {

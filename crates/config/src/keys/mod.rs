@@ -6,6 +6,7 @@
 use crate::key::{Key, Role, Section};
 
 mod broker;
+mod controller;
 mod journal;
 mod jvm;
 mod kinds;
@@ -31,7 +32,7 @@ pub const TABLES: &[&[Key]] = &[
     limits::LIMITS,
     journal::JOURNAL,
     later::AUTH,
-    later::CONTROLLER_KEYS,
+    controller::CONTROLLER,
     later::CONTAINER_KEYS,
     old::OLD,
 ];
@@ -47,6 +48,7 @@ pub(crate) fn of(role: Role) -> impl Iterator<Item = &'static Key> {
     let first: &[&[Key]] = match role {
         Role::Server | Role::Broker => &[],
         Role::Names => &[names::NAMES, net::SERVER_SIDE],
+        Role::Controller => &[controller::CONTROLLER, net::SERVER_SIDE],
     };
     first.iter().chain(TABLES).flat_map(|table| table.iter())
 }

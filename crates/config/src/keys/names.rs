@@ -37,7 +37,7 @@ table! {
     live                "enableAllTopicList"                   BOOL = "true"   "answer topic list 206";
     live                "enableTopicList"                      BOOL = "true"   "answer topics by cluster/unit lists";
     live                "notifyMinBrokerIdChanged"             BOOL = "false"  "push 905";
-    refused(CONTROLLER) "enableControllerInNamesrv"            BOOL = "false"  "embed controller";
+    used                "enableControllerInNamesrv"            BOOL = "false"  "run a controller in this process";
     live                "needWaitForService"                   BOOL = "false"  "delay route answers after start";
     live                "waitSecondsForService"                SPAN = "45"     "that delay";
     live                "deleteTopicWithBrokerRegistration"    BOOL = "false"  "remove topics missing in registration";

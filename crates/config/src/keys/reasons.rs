@@ -18,7 +18,10 @@ pub(super) const COMMIT: &str =
     "the thread commit writes what has gathered as soon as there is something, however little; meanwhile more gathers";
 pub(super) const COMPACTION: &str = "compacted topics are not part of this version";
 pub(super) const CONTAINER: &str = "broker containers are not supported: start one `gantry broker` for each broker";
-pub(super) const CONTROLLER: &str = "controller mode (automatic failover) is not part of this version";
+pub(super) const CONTROLLER: &str = "a broker of Gantry in controller mode is not part of this version";
+pub(super) const CONTROLLER_METRICS: &str = "a controller serves no metrics";
+pub(super) const CONTROLLER_SETTINGS: &str =
+    "what is changed by request is kept by the controllers themselves, in controllerStorePath";
 pub(super) const DELIVERY: &str = "delayed messages are delivered by one task for all levels, up to 64 with one append, so none waits for the one before";
 pub(super) const DISK_USE: &str =
     "the file systems that hold the log and storePathRootDir are measured, with whatever else is on them";
@@ -37,6 +40,13 @@ pub(super) const HOME: &str = "nothing is read from the installation directory";
 pub(super) const INDEX: &str = "the key index follows the log by itself, and after a crash from where it was safe";
 pub(super) const INDEX_FILES: &str = "messageIndexEnable alone says whether there is a key index, and it is in files";
 pub(super) const IN_ROCKSDB: &str = "consume queues are kept in files, topics, groups and offsets in the journal; a store that has them in RocksDB is not opened, and says how it is taken over";
+pub(super) const JRAFT_OBJECT: &str = "the keys that begin with jRaft are read by themselves";
+pub(super) const LEADER_READS: &str = "the leader answers from what a majority of the controllers has";
+pub(super) const LOOKS: &str =
+    "the leader looks ten times a second whether masters live, and tries again as long as there is none";
+pub(super) const RAFT_LOG: &str = "what controllers agree on is kept in a journal, of a few kilobytes";
+pub(super) const RAFT_TIMES: &str =
+    "a leader is heard of every 200 ms, and another one is elected after 600 to 1200 ms without it";
 pub(super) const JOURNAL: &str = "each change of a topic, group or offset goes into the journal at once";
 pub(super) const KEY_PASSWORD: &str = "an encrypted key cannot be opened: decrypt it once with `openssl pkcs8 -in KEY -out PLAIN_KEY` and remove this line";
 pub(super) const LABEL: &str = "a label that nothing reads";

@@ -80,9 +80,9 @@ headers! {
 
     /// 1002: elect a master. `brokerId` is -1 where no broker asks for itself.
     ElectMaster<'a> {
-        cluster_name: &'a str = "clusterName",
-        broker_name: &'a str = "brokerName",
-        broker_id: i64 = "brokerId",
+        cluster_name: &'a str = "clusterName" or "",
+        broker_name: &'a str = "brokerName" or "",
+        broker_id: i64 = "brokerId" or -1,
         designate_elect: bool = "designateElect" or false,
         invoke_time: Option<i64> = "invokeTime",
     }
