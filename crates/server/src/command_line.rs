@@ -93,9 +93,11 @@ pub enum Serve {
     Namesrv(NamesArgs),
     /// A broker alone
     Broker(BrokerArgs),
+    /// A controller alone, which elects the masters of brokers in controller mode
+    Controller(ControllerArgs),
 }
 
-/// What all three take.
+/// What all of them take.
 #[derive(Debug, Args)]
 pub struct Common {
     /// Property file, as Apache's: broker.conf or namesrv.conf
@@ -137,6 +139,12 @@ pub struct NamesArgs {
     /// Port to listen on; 0 takes a free one. Without it, listenPort of the property file, or 9876
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
+}
+
+#[derive(Debug, Args)]
+pub struct ControllerArgs {
+    #[command(flatten)]
+    pub common: Common,
 }
 
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@
 
 mod beginning;
 mod command_line;
+mod controller;
 mod log;
 mod lookout;
 mod machine;

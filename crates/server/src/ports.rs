@@ -25,6 +25,11 @@ pub fn for_names(bind: IpAddr, wanted: u16, from: &str) -> anyhow::Result<Port> 
     patiently((bind, wanted).into()).with_context(|| taken("name server", bind, wanted, from))
 }
 
+/// The controller's port; `from` says who wants it.
+pub fn for_controller(bind: IpAddr, wanted: u16, from: &str) -> anyhow::Result<Port> {
+    patiently((bind, wanted).into()).with_context(|| taken("controller", bind, wanted, from))
+}
+
 /// The port for slaves; `from` says who wants it.
 pub fn for_slaves(bind: IpAddr, wanted: u16, from: &str) -> anyhow::Result<Port> {
     patiently((bind, wanted).into()).with_context(|| taken("broker's slaves", bind, wanted, from))

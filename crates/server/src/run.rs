@@ -23,6 +23,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tracing::{error, info, warn};
 
 use crate::beginning::Beginning;
+use crate::controller;
 use crate::machine::Descriptors;
 use crate::memory::Memory;
 use crate::metrics::{self, Exporter, Exporting};
@@ -68,6 +69,10 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
         Some(port) => Some(RunningNames::start(&order, port, &shared)?),
         None => None,
     };
+    let mut controller = match order.settings.has_controller() {
+        true => Some(controller::Running::start(&order.settings, &shared).await?),
+        false => None,
+    };
     let own_names = names.as_ref().map(|names| names.at);
     let life = Life { order: &order, own_names, shared: &shared, memory: &memory, descriptors };
     let mut broker = match ports {
@@ -75,7 +80,11 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
         None => None,
     };
 
-    say_ready(names.as_ref().map(|names| names.at), broker.as_ref().map(|broker| broker.advertised.as_str()));
+    say_ready(
+        names.as_ref().map(|names| names.at),
+        controller.as_ref().map(|controller| controller.at),
+        broker.as_ref().map(|broker| broker.advertised.as_str()),
+    );
     let store = broker.as_ref().map(|broker| broker.beginning.to_string());
     info!(took_ms = began.elapsed().as_millis() as u64, version = env!("CARGO_PKG_VERSION"), store, "ready");
     notify::tell("READY=1");
@@ -88,7 +97,7 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
                 info!(signal = why, "stopping");
                 break None;
             }
-            bug = bug_in(names.as_mut(), broker.as_mut()) => {
+            bug = bug_in(names.as_mut(), controller.as_mut(), broker.as_mut()) => {
                 error!(bug, "stopping");
                 break Some(bug);
             }
@@ -104,10 +113,14 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
             Some(broker) => broker.stop().await,
             None => Ok(()),
         };
+        let controller_ended = match controller {
+            Some(controller) => controller.stop().await,
+            None => Ok(()),
+        };
         if let Some(names) = names {
             names.stop().await;
         }
-        ended
+        ended.and(controller_ended)
     };
     tokio::select! {
         ended = ending => ended?,
@@ -121,7 +134,11 @@ pub async fn run(order: Order, memory: Memory) -> anyhow::Result<()> {
 }
 
 /// Ends only when something that should run as long as the process does not.
-async fn bug_in(names: Option<&mut RunningNames>, broker: Option<&mut RunningBroker>) -> String {
+async fn bug_in(
+    names: Option<&mut RunningNames>,
+    controller: Option<&mut controller::Running>,
+    broker: Option<&mut RunningBroker>,
+) -> String {
     let in_names = async {
         match names {
             Some(names) => tokio::select! {
@@ -137,8 +154,15 @@ async fn bug_in(names: Option<&mut RunningNames>, broker: Option<&mut RunningBro
             None => pending().await,
         }
     };
+    let in_controller = async {
+        match controller {
+            Some(controller) => controller.bug().await,
+            None => pending().await,
+        }
+    };
     tokio::select! {
         bug = in_names => bug,
+        bug = in_controller => bug,
         bug = in_broker => bug,
     }
 }
@@ -155,10 +179,13 @@ async fn begins_anew(broker: Option<Arc<Broker>>) -> Option<LogOffset> {
 }
 
 /// The one line for programs. A reader that went away is no reason to end.
-fn say_ready(names: Option<SocketAddr>, broker: Option<&str>) {
+fn say_ready(names: Option<SocketAddr>, controller: Option<SocketAddr>, broker: Option<&str>) {
     let mut line = "gantry: ready".to_owned();
     if let Some(at) = names {
         line.push_str(&format!(" namesrv={}", reachable(at)));
+    }
+    if let Some(at) = controller {
+        line.push_str(&format!(" controller={}", reachable(at)));
     }
     if let Some(at) = broker {
         line.push_str(&format!(" broker={at}"));
@@ -239,7 +266,7 @@ impl Ports {
 }
 
 /// What is bounded for all ports together, whichever of them something came by.
-struct Shared {
+pub struct Shared {
     /// Everything that is in flight.
     budget: Arc<Budget>,
     /// Connections.
@@ -247,7 +274,7 @@ struct Shared {
 }
 
 impl Shared {
-    fn listener_options(&self, settings: &Settings, tag: ListenerTag) -> anyhow::Result<ListenerOptions> {
+    pub fn listener_options(&self, settings: &Settings, tag: ListenerTag) -> anyhow::Result<ListenerOptions> {
         Ok(ListenerOptions {
             budget: Arc::clone(&self.budget),
             places: Arc::clone(&self.places),

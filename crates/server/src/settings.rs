@@ -53,6 +53,7 @@ pub fn order(serve: Serve) -> anyhow::Result<Order> {
             say(&mut sources, "listenPort", args.port, "--port");
             (sources, args.common, None, false)
         }
+        Serve::Controller(args) => (Sources::new(Role::Controller, facts), args.common, None, false),
         Serve::Broker(args) => {
             let mut sources = Sources::new(Role::Broker, facts);
             say(&mut sources, "listenPort", args.port, "--port");
@@ -160,6 +161,9 @@ pub fn check(order: &Order, memory: &Memory) -> anyhow::Result<()> {
     }
     if settings.role().has_broker() {
         store_options(&settings.store()?, memory)?;
+    }
+    if settings.has_controller() {
+        crate::controller::options(settings)?;
     }
     client_options(settings)?;
     if let Some(tls) = &listener_options(settings, ListenerTag::MAIN)?.tls {

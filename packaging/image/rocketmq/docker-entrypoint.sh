@@ -19,10 +19,11 @@ if [ -z "$role" ]; then
   if [ -n "${BROKER_NAME:-}" ] || [ -e "$ROCKETMQ_HOME/conf/broker-common.conf" ]; then
     exec "$here/brokerStart.sh" "$@"
   elif [ -n "${controllerDLegerGroup:-}" ]; then
-    role=controller
+    echo "$0: controllerDLegerGroup in the environment is not read: mount a file, and start the controller by: controller -c FILE" >&2
+    exit 2
   else
     role=nameserver
-    echo "$0: no word and no NODE_ROLE: starting the name server; the words are nameserver and broker" >&2
+    echo "$0: no word and no NODE_ROLE: starting the name server; the words are nameserver, broker and controller" >&2
   fi
 fi
 case $role in
@@ -31,7 +32,7 @@ case $role in
   controller) exec "$here/mqcontroller" "$@" ;;
   proxy) exec "$here/mqproxy" "$@" ;;
   *)
-    echo "$0: NODE_ROLE=$role is not known: nameserver or broker" >&2
+    echo "$0: NODE_ROLE=$role is not known: nameserver, broker or controller" >&2
     exit 2
     ;;
 esac

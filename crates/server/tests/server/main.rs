@@ -9,6 +9,7 @@ mod auto_batch;
 mod bench;
 mod closed_pipes;
 mod codes;
+mod controllers;
 mod descriptors;
 mod doctor;
 mod failing_device;

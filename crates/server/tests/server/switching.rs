@@ -72,7 +72,7 @@ struct Set {
 
 /// A port whose neighbours are free: that of the VIP channel, and that for slaves, which a slave binds only when it becomes the master. So none that
 /// the system gives to clients.
-fn port() -> u16 {
+pub fn port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let bind = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     let first = std::process::id() % 3_000;
