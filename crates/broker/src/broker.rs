@@ -193,6 +193,11 @@ impl Broker {
         self.switch.begins_anew().await;
     }
 
+    /// Whether this is the master of its set and has not given that up.
+    pub fn is_master(&self) -> bool {
+        self.standing.is_master() && !self.switch.is_fenced()
+    }
+
     /// The identity that is registered at name servers.
     pub fn identity(&self) -> Identity {
         let settings = self.settings.load();

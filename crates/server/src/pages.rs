@@ -38,7 +38,7 @@ const AT_ONCE: usize = 64;
 const METRICS_AT_ONCE: usize = 4;
 
 /// What there is to find, for an address that is none of the pages.
-const INDEX: &str = "GET /metrics, /healthz/live, /healthz/ready or /role\n";
+const INDEX: &str = "GET /metrics, /healthz/live, /healthz/ready, /role or /role/master\n";
 
 /// What the pages tell of.
 #[derive(Clone)]
@@ -163,6 +163,7 @@ fn router(told: watch::Receiver<Told>) -> Router {
         .route("/healthz/live", get(async || "live\n"))
         .route("/healthz/ready", get(ready))
         .route("/role", get(role))
+        .route("/role/master", get(master))
         .fallback(async || (StatusCode::NOT_FOUND, INDEX))
         .method_not_allowed_fallback(async || (StatusCode::METHOD_NOT_ALLOWED, INDEX))
         .with_state(source)
@@ -221,6 +222,16 @@ async fn role(State(Source { told, .. }): State<Source>) -> Response {
     }
 }
 
+/// For whoever sends clients to the master by an address that moves with it.
+async fn master(State(Source { told, .. }): State<Source>) -> Response {
+    let told = told.borrow().clone();
+    match told.serving() {
+        Ok(serving) if serving.broker.is_master() => "master\n".into_response(),
+        Ok(_) => Unavailable("this broker is not the master of its set\n").into_response(),
+        Err(unavailable) => unavailable.into_response(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -246,7 +257,7 @@ mod tests {
         for (state, why) in [(Told::Opening, "being opened"), (Told::Stopping, "stops")] {
             tell.send_replace(state);
             assert!(get("/healthz/live").await.starts_with("HTTP/1.1 200"));
-            for path in ["/healthz", "/healthz/ready", "/role", "/metrics"] {
+            for path in ["/healthz", "/healthz/ready", "/role", "/role/master", "/metrics"] {
                 let said = get(path).await;
                 assert!(said.starts_with("HTTP/1.1 503") && said.contains(why), "{path}: {said}");
             }

@@ -84,11 +84,27 @@ fn prometheus_reads_what_was_sent_and_what_memory_is_for() {
     let own =
         serde_json::json!({"role": "master", "clusterName": "DefaultCluster", "brokerName": "counter", "brokerId": 0});
     assert_eq!(role, own);
+    assert!(ask(port, "GET /role/master").0.contains(" 200 "));
     assert!(ask(port, "GET /other").0.starts_with("HTTP/1.1 404"));
     assert!(ask(port, "POST /metrics").0.starts_with("HTTP/1.1 405"));
     let (code, said) = running.end("-TERM");
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("metricsLabel: \"topic:mine\" is left out: metrics have that label themselves"), "{said}");
+}
+
+#[tokio::test]
+async fn a_slave_says_that_it_is_not_the_master() {
+    let store = tempfile::tempdir().unwrap();
+    let store = format!("storePathRootDir={}", store.path().display());
+    let settings =
+        ["metricsExporterType=PROM", "metricsPromExporterPort=0", "brokerRole=SLAVE", "brokerId=1", store.as_str()];
+    let more: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
+    // No name server and no master are there.
+    let running = Running::start(&mut gantry(&[&["broker", "--port", "0", "-n", "127.0.0.1:1"], &more[..]].concat()));
+    let line = running.logged("metrics are served at /metrics").await;
+    let (head, said) = ask(line.rsplit_once(':').unwrap().1.parse().unwrap(), "GET /role/master");
+    assert!(head.contains(" 503 ") && said.contains("not the master"), "{head} {said}");
+    assert_eq!(running.end("-TERM").0, Some(0));
 }
 
 #[tokio::test]
