@@ -28,6 +28,9 @@ final class Conversation implements AutoCloseable {
     final Server server;
     private Wire broker;
     private Wire names;
+    private Wire controller;
+    /** Addresses of this conversation alone, and what they are called in answers. */
+    private final Map<String, String> addresses = new LinkedHashMap<>();
     private final Map<String, Map<String, String>> answers = new LinkedHashMap<>();
 
     Conversation(Server server) {
@@ -49,6 +52,17 @@ final class Conversation implements AutoCloseable {
         return names;
     }
 
+    private Wire controller() throws IOException {
+        if (controller == null) {
+            controller = new Wire(server.controllerPort);
+        }
+        return controller;
+    }
+
+    void call(String address, String name) {
+        addresses.put(address, name);
+    }
+
     RemotingCommand broker(String label, int code, Map<String, String> fields) throws Exception {
         return broker(label, code, fields, (byte[]) null);
     }
@@ -63,6 +77,18 @@ final class Conversation implements AutoCloseable {
 
     RemotingCommand names(String label, int code, Map<String, String> fields) throws Exception {
         return note(label, names().call(code, fields, null));
+    }
+
+    RemotingCommand controller(String label, int code, Map<String, String> fields) throws Exception {
+        return note(label, controller().call(code, fields, null));
+    }
+
+    RemotingCommand controller(String label, int code, Map<String, String> fields, String body) throws Exception {
+        return note(label, controller().call(code, fields, body.getBytes(UTF_8)));
+    }
+
+    RemotingCommand controllerUntil(String label, int code, Map<String, String> fields, Predicate<RemotingCommand> wanted) throws IOException {
+        return note(label, until(label, controller(), code, fields, wanted));
     }
 
     /** Asks until the answer is as wanted; only the last one counts. */
@@ -93,7 +119,8 @@ final class Conversation implements AutoCloseable {
         return last.get();
     }
 
-    private RemotingCommand note(String label, RemotingCommand answer) {
+    /** Keeps an answer, or what a server said unasked. */
+    RemotingCommand note(String label, RemotingCommand answer) {
         var leaves = new TreeMap<String, String>();
         leaves.put("code", String.valueOf(answer.getCode()));
         leaves.put("remark", String.valueOf(answer.getRemark()));
@@ -118,7 +145,7 @@ final class Conversation implements AutoCloseable {
         return answer;
     }
 
-    private static void body(byte[] body, Map<String, String> leaves) {
+    private void body(byte[] body, Map<String, String> leaves) {
         boolean isRecords = body.length > 8 && body[4] == (byte) 0xDA && body[5] == (byte) 0xA3 && body[6] == 0x20;
         if (isRecords) {
             var messages = MessageDecoder.decodes(ByteBuffer.wrap(body));
@@ -136,7 +163,8 @@ final class Conversation implements AutoCloseable {
             }
             return;
         }
-        String text = new String(body, UTF_8);
+        // Named before it is read: members of an array are sorted by what they say.
+        String text = named(new String(body, UTF_8));
         var inner = LooseJson.leaves(text);
         if (inner != null) {
             inner.forEach((path, leaf) -> leaves.put("body" + path, leaf));
@@ -151,7 +179,10 @@ final class Conversation implements AutoCloseable {
 
     private String named(String text) {
         String ours = broker == null ? text : text.replace("127.0.0.1:" + broker.socket.getLocalPort(), "CLIENT");
-        return ours.replace("127.0.0.1:" + server.namesrvPort, "NAMESERVER").replace("127.0.0.1:" + server.brokerPort, "BROKER")
+        for (var address : addresses.entrySet()) {
+            ours = ours.replace(address.getKey(), address.getValue());
+        }
+        return ours.replace("127.0.0.1:" + server.controllerPort, "CONTROLLER").replace("127.0.0.1:" + server.namesrvPort, "NAMESERVER").replace("127.0.0.1:" + server.brokerPort, "BROKER")
             .replace("127.0.0.1:" + (server.brokerPort + 1), "HA").replace(String.format("7F000001%08X", server.brokerPort), "BROKER")
             .replace(server.root.toString(), "ROOT");
     }
@@ -182,7 +213,7 @@ final class Conversation implements AutoCloseable {
 
     @Override
     public void close() throws Exception {
-        for (Wire wire : new Wire[] {broker, names}) {
+        for (Wire wire : new Wire[] {broker, names, controller}) {
             if (wire != null) {
                 wire.close();
             }

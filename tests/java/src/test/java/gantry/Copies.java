@@ -13,6 +13,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -118,6 +119,20 @@ final class Copies {
         consumer.start();
         Await.until("all are consumed", PATIENCE, () -> seen.size() >= count, () -> seen.size() + " of " + count + stock.server.output());
         return seen;
+    }
+
+    /** What the published tool prints for one command line. */
+    static String mqadmin(Server server, String... command) throws Exception {
+        var line = new ArrayList<>(List.of(Path.of(System.getProperty("java.home"), "bin", "java").toString(), "-Xmx200m",
+            "-XX:TieredStopAtLevel=1", "-Duser.home=" + server.root, "-Drocketmq.home.dir=" + server.root,
+            "-cp", System.getProperty("surefire.test.class.path", System.getProperty("java.class.path")),
+            "org.apache.rocketmq.tools.command.MQAdminStartup"));
+        line.addAll(List.of(command));
+        Process process = new ProcessBuilder(line).redirectErrorStream(true).start();
+        process.getOutputStream().close();
+        String said = new String(process.getInputStream().readAllBytes(), UTF_8);
+        assertTrue(process.waitFor(60, TimeUnit.SECONDS), said);
+        return said;
     }
 
     private Copies() {}

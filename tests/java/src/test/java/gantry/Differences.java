@@ -123,6 +123,39 @@ final class Differences {
         sometimes("operator: runtime", "body\\.table\\..*(Capacity|Ratio.*|Tps|runtime|dispatchBehindBytes|timer(Read|Offset)Behind|remainHow.*|putLatency.*|.*TimeMax|.*Time|.*Times|.*Nums|.*Now|.*Total|.*Size|brokerVersionDesc)", ".*", "measured, or of pools that Gantry does not have")
     );
 
+    /** Of what {@link ControllerQuestions} asks. */
+    static final List<Reason> CONTROLLER = List.of(
+        at(".*", "body\\.(brokerAddrs.*|brokerName|cluster)", "\\(absent\\) \\| .*", "electMaster of mqadmin reads the answer as the members of a set, and fails with Apache"),
+        at(".*", "remark", ".*Exception.* \\| .*", "a sentence that names the field instead of a Java exception"),
+        at("(missing|wrong): .*", "(code|remark|body.*|field .*)", ".* \\| (1|field .*|\\(absent\\))", "a required field that is missing or wrong is named, whether or not Apache gets by without it"),
+        at("see: (no body|no names|an object|numbers)", "code|remark|body.*", "no names are no sets, and what is no list is named"),
+        // Ids.
+        at("ids: (empty check code|check code of a semicolon|empty name of a set)", "code|remark|field .*", "what is empty names nobody"),
+        at("ids: next after a gap|clean: next id after that", "field nextBrokerId", "the next id is one that nobody has: Apache counts how many were given"),
+        at("alter: no members", "code|field .*", "no members are the same as an empty list of them"),
+        // Elections.
+        at("register: second, of another cluster", "field .*", "\\(absent\\) \\| .*", "a name is a set, whichever cluster asks, and its master lives"),
+        at("others: a stranger asks", "code|remark|field .*|body.*", "who is not in the set does not become its master"),
+        at("others: both", "body\\.replicasInfoTable\\.beta\\.(master.*|syncStateSetEpoch)", "likewise"),
+        at("others: both", "body\\.replicasInfoTable\\.gamma\\.masterEpoch", "1 \\| 0", "nobody was elected: who asks first still becomes master"),
+        sometimes("(lost|alone|gone): .*", ".*masterEpoch", ".*", "an epoch for the loss of a master, not one for each try to find another"),
+        // Settings.
+        at("settings: (of a period|unknown one|no number|garbage)", "code|remark", "what has no effect, and what does not exist, is refused"),
+        at("settings: (all|afterwards)", "body .*", "\\(absent\\) \\| .*", "keys of Gantry"),
+        at("settings: (all|afterwards)", "body .*", ".* \\| \\(absent\\)", "keys that have no effect on Gantry; each is named at start when somebody sets it"),
+        at("settings: (all|afterwards)", "body (listenPort|configStorePath|rocketmqHome|bindAddress|jraftConfig)", "each has its own"),
+        at("settings: afterwards", "body scanInactiveMasterInterval", "was refused"),
+        // What is forgotten.
+        at("clean: a blank between", "code|remark", "2009 \\| 0|.* \\| null", "blanks between ids do no harm"),
+        at("semicolons: .*", "code|remark|field .*|body.*", "an empty id is none, and not all of the set, which lives"),
+        at("clean: a living id without a cluster", "code|remark", "it lives, whether or not its cluster is named"),
+        at("see: replicas after a living one was cleaned", "body.*", "likewise"),
+        at("clean: afterwards, elect|(missing|wrong): .*", "field masterEpoch", "1 \\| 5", "no epoch of a set comes again when it was forgotten: its brokers may still run"),
+        at("missing: invokeTime of 1001", "code|remark", "2003 \\| 2000|.*", "likewise"),
+        at("spared: replicas", "body.*", "those that are named are forgotten, not all of the set"),
+        at("alone: (the only member cleaned|afterwards, .*)", "code|remark|field .*|body.*", "the only broker in sync is not forgotten, since nobody could be elected any more; the others stay in the set, with their ids")
+    );
+
     /** Of what {@link LaterQuestions} asks. */
     static final List<Reason> LATER = List.of(
         at(".*", "remark", "not set any response code \\| null", "Apache leaves its own default in the remark of a success"),

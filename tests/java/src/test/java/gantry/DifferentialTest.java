@@ -27,6 +27,15 @@ class DifferentialTest {
         compare(conversation -> new LaterQuestions(conversation).all(), LaterQuestions::configure, Differences.LATER, (apache, gantry) -> {});
     }
 
+    @Test
+    void a_controller_answers_what_that_of_apache_answers() throws Exception {
+        compare(conversation -> {
+            try (var questions = new ControllerQuestions(conversation)) {
+                questions.all();
+            }
+        }, ControllerQuestions::configure, Differences.CONTROLLER, (apache, gantry) -> {});
+    }
+
     private static void compare(Ask ask, UnaryOperator<Server> with, List<Differences.Reason> reasons, Look then) throws Exception {
         try (var ours = with.apply(new Server("ours")); var theirs = with.apply(new Server("theirs"))) {
             var starting = CompletableFuture.runAsync(() -> theirs.start(Server.Kind.APACHE_5));

@@ -6,11 +6,8 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.ByteBuffer;
-import java.nio.file.Path;
 import java.time.Duration;
-import java.util.List;
 import java.util.Map;
-import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.junit.jupiter.api.Tag;
@@ -37,20 +34,6 @@ class MasterTest {
             String status = status(master);
             return status.contains("\"inSyncSlaveNums\":1") && status.contains("\"diff\":0") && end(master) > 0 && end(master) == end(slave);
         }, () -> master.output() + slave.output());
-    }
-
-    /** What the published tool prints. */
-    private static String mqadmin(Server server, String... command) throws Exception {
-        var line = new java.util.ArrayList<>(List.of(Path.of(System.getProperty("java.home"), "bin", "java").toString(), "-Xmx200m",
-            "-XX:TieredStopAtLevel=1", "-Duser.home=" + server.root, "-Drocketmq.home.dir=" + server.root,
-            "-cp", System.getProperty("surefire.test.class.path", System.getProperty("java.class.path")),
-            "org.apache.rocketmq.tools.command.MQAdminStartup"));
-        line.addAll(List.of(command));
-        Process process = new ProcessBuilder(line).redirectErrorStream(true).start();
-        process.getOutputStream().close();
-        String said = new String(process.getInputStream().readAllBytes(), UTF_8);
-        assertTrue(process.waitFor(60, TimeUnit.SECONDS), said);
-        return said;
     }
 
     private static void awaitRouteWithout(Server gone, String topic, Server other) {

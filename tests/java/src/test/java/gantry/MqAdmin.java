@@ -30,22 +30,24 @@ final class MqAdmin {
 
     final int namesrvPort;
     final int brokerPort;
+    final int controllerPort;
     final Path root;
     private final Map<String, List<String>> printed = new LinkedHashMap<>();
 
-    private MqAdmin(int namesrvPort, int brokerPort, Path root) {
+    private MqAdmin(int namesrvPort, int brokerPort, int controllerPort, Path root) {
         this.namesrvPort = namesrvPort;
         this.brokerPort = brokerPort;
+        this.controllerPort = controllerPort;
         this.root = root;
     }
 
     /** In a process of its own: runs all commands and writes down what they printed. */
     public static void main(String[] arguments) throws Exception {
-        var tool = new MqAdmin(Integer.parseInt(arguments[0]), Integer.parseInt(arguments[1]), Path.of(arguments[2]));
-        if (arguments.length > 3) {
-            MqAdminCommands.ofSlave(tool);
-        } else {
-            MqAdminCommands.all(tool);
+        var tool = new MqAdmin(Integer.parseInt(arguments[0]), Integer.parseInt(arguments[1]), Integer.parseInt(arguments[2]), Path.of(arguments[3]));
+        switch (arguments[4]) {
+            case "slave" -> MqAdminCommands.ofSlave(tool);
+            case "controller" -> MqAdminCommands.ofController(tool);
+            default -> MqAdminCommands.all(tool);
         }
         var lines = new ArrayList<String>();
         tool.printed.forEach((command, answer) -> {
@@ -58,20 +60,24 @@ final class MqAdmin {
 
     /** Starts the process; the result says what each command printed. */
     static Process start(Server server) throws IOException {
-        return start(server, List.of());
+        return start(server, "all");
     }
 
     /** The same with what operators ask about a slave. */
     static Process ofSlave(Server slave) throws IOException {
-        return start(slave, List.of("slave"));
+        return start(slave, "slave");
     }
 
-    private static Process start(Server server, List<String> which) throws IOException {
+    /** The same with what operators ask a controller. */
+    static Process ofController(Server controller) throws IOException {
+        return start(controller, "controller");
+    }
+
+    private static Process start(Server server, String which) throws IOException {
         var java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
         var line = new ArrayList<>(List.of(java, "-Xmx300m", "-XX:TieredStopAtLevel=1", "-Duser.home=" + server.root, "-Drocketmq.client.logUseSlf4j=false",
             "-cp", System.getProperty("surefire.test.class.path", System.getProperty("java.class.path")), MqAdmin.class.getName(),
-            String.valueOf(server.registersAt), String.valueOf(server.brokerPort), server.root.toString()));
-        line.addAll(which);
+            String.valueOf(server.registersAt), String.valueOf(server.brokerPort), String.valueOf(server.controllerPort), server.root.toString(), which));
         return new ProcessBuilder(line).redirectErrorStream(true).redirectOutput(server.root.resolve("mqadmin.out").toFile()).start();
     }
 
@@ -95,10 +101,11 @@ final class MqAdmin {
         return printed;
     }
 
-    /** Runs a command line. {@code BROKER} and {@code ROOT} in it are this server's. Returns what it printed, as it was. */
+    /** Runs a command line. {@code BROKER}, {@code CONTROLLER} and {@code ROOT} in it are this server's. Returns what it printed, as it was. */
     String run(String command) {
         var arguments = new ArrayList<>(words(command));
-        arguments.replaceAll(word -> word.replace("BROKER", "127.0.0.1:" + brokerPort).replace("ROOT", root.toString()));
+        arguments.replaceAll(word -> word.replace("BROKER", "127.0.0.1:" + brokerPort)
+            .replace("CONTROLLER", "127.0.0.1:" + controllerPort).replace("ROOT", root.toString()));
         if (!arguments.contains("-n")) {
             arguments.addAll(List.of("-n", "127.0.0.1:" + namesrvPort));
         }
@@ -149,7 +156,7 @@ final class MqAdmin {
 
     private String named(String line) {
         String named = line.replace("127.0.0.1:" + namesrvPort, "NAMESERVER").replace("127.0.0.1:" + brokerPort, "BROKER")
-            .replace("127.0.0.1:" + (brokerPort + 1), "HA").replace(String.format("7F000001%08X", brokerPort), "BROKER_ID_")
+            .replace("127.0.0.1:" + controllerPort, "CONTROLLER").replace("127.0.0.1:" + (brokerPort + 1), "HA").replace(String.format("7F000001%08X", brokerPort), "BROKER_ID_")
             .replace(root.toString(), "ROOT").replaceAll("127\\.0\\.0\\.1:\\d+", "CLIENT").replaceAll("127\\.0\\.0\\.1@\\d+(#\\d+)?", "CLIENT_ID");
         named = TIME.matcher(named).replaceAll("TIME");
         named = DURATION.matcher(named).replaceAll("DURATION");

@@ -25,6 +25,25 @@ final class MqAdminCommands {
         }
     }
 
+    /**
+     * What operators ask a controller that knows the set {@code alpha}: of its replicas 1 is the master, 2 is in sync with it, and 3 is dead.
+     */
+    static void ofController(MqAdmin tool) {
+        tool.run("getControllerMetaData -a CONTROLLER");
+        tool.run("getSyncStateSet -a CONTROLLER -b alpha");
+        tool.run("getControllerConfig -a CONTROLLER");
+        tool.run("updateControllerConfig -a CONTROLLER -k enableElectUncleanMaster -v false");
+        tool.run("updateControllerConfig -a CONTROLLER -k configStorePath -v elsewhere");
+        tool.run("electMaster -a CONTROLLER -c DefaultCluster -bn alpha -b 3");
+        tool.run("electMaster -a CONTROLLER -c DefaultCluster -bn alpha -b 2");
+        tool.run("cleanBrokerMetadata -a CONTROLLER -bn alpha");
+        tool.run("cleanBrokerMetadata -a CONTROLLER -bn alpha -c DefaultCluster");
+        tool.run("cleanBrokerMetadata -a CONTROLLER -bn alpha -c DefaultCluster -b 2");
+        tool.run("cleanBrokerMetadata -a CONTROLLER -bn alpha -c DefaultCluster -b 3");
+        tool.run("getSyncStateSet -a CONTROLLER -b alpha -c DefaultCluster");
+        tool.run("cleanBrokerMetadata -a CONTROLLER -bn alpha -l");
+    }
+
     static void all(MqAdmin tool) throws Exception {
         // Topics.
         tool.run("updateTopic -b BROKER -t orders -r 4 -w 4");

@@ -17,7 +17,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * A name server and a broker in a folder of their own: Gantry, or the real Apache ones. Ports and folder belong to the object, the
+ * A name server, a broker and a controller in a folder of their own: Gantry, or the real Apache ones. Ports and folder belong to the object, the
  * processes come and go: it can be stopped, killed and started again in place, by one kind after the other on the same store.
  */
 final class Server implements AutoCloseable {
@@ -44,6 +44,10 @@ final class Server implements AutoCloseable {
     int registersAt;
     boolean runsNameServer = true;
     boolean runsBroker = true;
+    /** 0 without a controller. With a name server it runs in the process of that, else in one of its own. */
+    int controllerPort;
+    /** Of the controller, beside its name, place and folder. */
+    final Map<String, String> controllerSettings = new LinkedHashMap<>();
     final Map<String, String> settings = new LinkedHashMap<>();
     private final List<Process> processes = new ArrayList<>();
 
@@ -59,6 +63,11 @@ final class Server implements AutoCloseable {
 
     Server with(String key, String value) {
         settings.put(key, value);
+        return this;
+    }
+
+    Server withController() {
+        controllerPort = freePort();
         return this;
     }
 
@@ -87,8 +96,17 @@ final class Server implements AutoCloseable {
                 return new String(info.getBody()).contains("127.0.0.1:" + brokerPort)
                     && Wire.call(brokerPort, 28, Map.of()).getCode() == 0;
             }, this::output);
-        } else {
+        } else if (runsNameServer) {
             awaitNameServer();
+        }
+        if (controllerPort > 0) {
+            Await.until("the controllers have a leader", Duration.ofSeconds(60), () -> {
+                processes.forEach(this::mustLive);
+                var group = Wire.call(controllerPort, 1005, Map.of()).getExtFields();
+                // That of Apache says that it leads some time before it does.
+                return group.containsKey("controllerLeaderAddress") && (!"true".equals(group.get("isLeader"))
+                    || Wire.call(controllerPort, 1004, Map.of("brokerName", "none")).getCode() != 2007);
+            }, this::output);
         }
         return this;
     }
@@ -147,6 +165,10 @@ final class Server implements AutoCloseable {
         return "127.0.0.1:" + brokerPort;
     }
 
+    String controller() {
+        return "127.0.0.1:" + controllerPort;
+    }
+
     Path store() {
         return root.resolve("store");
     }
@@ -194,6 +216,9 @@ final class Server implements AutoCloseable {
         if (binary == null) {
             throw new IllegalStateException("-Dgantry.binary=PATH says which binary to test");
         }
+        if (controllerPort > 0 && !runsNameServer) {
+            launch("controller", binary, "controller", "-c", controllerConfiguration().toString());
+        }
         String configuration = configuration().toString();
         if (runsNameServer && runsBroker && registersAt == namesrvPort) {
             launch("gantry", binary, "server", "--data", store().toString(), "--namesrv-port", String.valueOf(namesrvPort),
@@ -239,8 +264,25 @@ final class Server implements AutoCloseable {
     }
 
     private Path nameServerConfiguration() throws IOException {
+        String controller = controllerPort == 0 ? "" : "enableControllerInNamesrv=true\n" + controllerLines();
         return Files.writeString(root.resolve("namesrv.conf"),
-            "listenPort=" + namesrvPort + "\nbindAddress=127.0.0.1\nkvConfigPath=" + root.resolve("kvConfig.json") + "\n");
+            "listenPort=" + namesrvPort + "\nbindAddress=127.0.0.1\nkvConfigPath=" + root.resolve("kvConfig.json") + "\n" + controller);
+    }
+
+    private Path controllerConfiguration() throws IOException {
+        return Files.writeString(root.resolve("controller.conf"), controllerLines());
+    }
+
+    private String controllerLines() {
+        var all = new LinkedHashMap<String, String>();
+        all.put("controllerDLegerGroup", "controllers");
+        all.put("controllerDLegerPeers", "n0-127.0.0.1:" + controllerPort);
+        all.put("controllerDLegerSelfId", "n0");
+        all.put("controllerStorePath", store().resolve("controller").toString());
+        all.putAll(controllerSettings);
+        var lines = new StringBuilder();
+        all.forEach((key, value) -> lines.append(key).append('=').append(value).append('\n'));
+        return lines.toString();
     }
 
     private void startApache(String line) throws IOException {
@@ -261,6 +303,9 @@ final class Server implements AutoCloseable {
             java.add("--add-exports=java.base/" + open + "=ALL-UNNAMED");
         }
         java.addAll(List.of("-cp", jars + "/*"));
+        if (controllerPort > 0 && !runsNameServer) {
+            launch("controller", java, "org.apache.rocketmq.controller.ControllerStartup", "-c", controllerConfiguration().toString());
+        }
         if (runsNameServer) {
             launch("namesrv", java, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", nameServerConfiguration().toString());
             awaitNameServer();
@@ -294,7 +339,7 @@ final class Server implements AutoCloseable {
     /** The last words of its processes, for the message of a failed test. */
     String output() {
         var words = new StringBuilder();
-        for (String name : List.of("gantry.out", "namesrv.out", "broker.out")) {
+        for (String name : List.of("gantry.out", "namesrv.out", "controller.out", "broker.out")) {
             try {
                 var lines = Files.readAllLines(root.resolve(name));
                 lines.subList(Math.max(0, lines.size() - 8), lines.size()).forEach(line -> words.append("\n  ").append(line));
