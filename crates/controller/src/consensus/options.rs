@@ -147,6 +147,22 @@ pub enum ConsensusError {
         /// As given.
         peers: String,
     },
+    /// Another process, or another node of this one, has the folder open.
+    #[error(
+        "{} is in use by another controller; stop that one, or give this one a folder of its own", dir.display()
+    )]
+    Locked {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// Entries are gone, and what they did as well.
+    #[error("{}: the entries up to {purged} were removed, and no snapshot has them; {REMEDY}", dir.display())]
+    SnapshotMissing {
+        /// The folder.
+        dir: PathBuf,
+        /// Index of the last entry that is gone.
+        purged: u64,
+    },
     /// The snapshot in the folder is not understood.
     #[error(transparent)]
     Restore(#[from] RestoreError),
@@ -155,10 +171,13 @@ pub enum ConsensusError {
     Raft(String),
 }
 
+/// What to do about a folder that has lost something. Until the node has caught up it counts as one
+/// that is down: what it had acknowledged may be with one other node only.
+const REMEDY: &str = "move the folder away and start this node again while all other controllers run: it takes the \
+                      state from them; stop no other controller until it has caught up";
+
 /// The journal's own words, but for its remedy, which is that of a broker.
 fn journal_text(error: &JournalError) -> String {
-    const REMEDY: &str = "move the folder away and start this node again while all other controllers run: \
-                          it takes the state from them";
     match error {
         JournalError::Damaged { path, at, what } => {
             format!("{} is damaged at byte {at}: {what}; {REMEDY}", path.display())

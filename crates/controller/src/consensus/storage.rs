@@ -5,6 +5,10 @@
 //! leaves those before some place: so nothing follows what is missing. Whatever Raft promises to
 //! others (a vote, entries, a snapshot from the leader) is waited for until the device has it.
 //!
+//! Raft removes the entries that a snapshot of the leader replaces while that snapshot is still being
+//! stored. In memory they are gone then; the journal removes them together with the row of the
+//! snapshot, so that a crash leaves either the entries or the snapshot.
+//!
 //! Rows: `entries` by index, big-endian; `marks`: `member`, `vote`, `committed`, `purged`;
 //! `snapshots`: `snapshot`, its head and behind it the state. All are written by [`format`].
 
@@ -105,15 +109,24 @@ impl Storage {
         self.inner.rows.lock().snapshot.clone()
     }
 
-    /// Replaces the snapshot; returns when the device has it.
+    /// Replaces the snapshot, unless there is a newer one; returns when the device has it.
     pub async fn put_snapshot(&self, snapshot: StoredSnapshot) -> Result<(), StorageError<u64>> {
         let signature = snapshot.meta.signature();
-        let head = format::encode(&snapshot.meta)
-            .map_err(|error| StorageIOError::write_snapshot(Some(signature.clone()), any(&error)))?;
+        let failed = |error: FormatError| StorageIOError::write_snapshot(Some(signature.clone()), any(&error));
+        let head = format::encode(&snapshot.meta).map_err(failed)?;
         let row = format::join(head, &snapshot.data);
-        let position = self.change(vec![(SNAPSHOTS, SNAPSHOT.into(), Some(row.into()))], |rows| {
+        let position = {
+            let mut rows = self.inner.rows.lock();
+            let last = snapshot.meta.last_log_id;
+            // Raft builds a snapshot of its own beside the installation of one from the leader.
+            if rows.snapshot.as_ref().is_some_and(|stored| stored.meta.last_log_id > last) {
+                return Ok(());
+            }
             rows.snapshot = Some(snapshot);
-        });
+            let mut changes = vec![(SNAPSHOTS, SNAPSHOT.into(), Some(row.into()))];
+            changes.extend(rows.purge_changes().map_err(failed)?);
+            rows.change(&self.inner.journal, changes)
+        };
         let written = self.on_device(position).await;
         Ok(written.map_err(|error| StorageIOError::write_snapshot(Some(signature), any(&error)))?)
     }
@@ -206,6 +219,12 @@ impl RaftLogStorage<Types> for Storage {
             changes.push((ENTRIES, key(index), Some(row.into())));
             added.push((index, entry));
         }
+        if let Some((index, entry)) = added.first()
+            && self.inner.rows.lock().would_leave_gap(*index)
+        {
+            let error = openraft::AnyError::error("the snapshot before it is not stored yet");
+            return Err(StorageIOError::write_log_entry(entry.log_id, error).into());
+        }
         let position = self.change(changes, |rows| rows.entries.extend(added));
         // Raft does nothing else until it is called back, so it can be waited for here.
         callback.log_io_completed(self.on_device(position).await);
@@ -220,15 +239,11 @@ impl RaftLogStorage<Types> for Storage {
     }
 
     async fn purge(&mut self, log_id: LogId<u64>) -> Result<(), StorageError<u64>> {
-        let row = format::encode(&log_id).map_err(|error| StorageIOError::write(any(&error)))?;
-        let removed: Vec<u64> =
-            self.inner.rows.lock().entries.range(..=log_id.index).map(|(index, _)| *index).collect();
-        let mut changes: Vec<RowChange> = removed.iter().map(|index| (ENTRIES, key(*index), None)).collect();
-        changes.push(mark(PURGED, row));
-        self.change(changes, |rows| {
-            rows.entries.retain(|index, _| *index > log_id.index);
-            rows.purged = Some(log_id);
-        });
+        let mut rows = self.inner.rows.lock();
+        rows.entries.retain(|index, _| *index > log_id.index);
+        rows.purged = Some(log_id);
+        let changes = rows.purge_changes().map_err(|error| StorageIOError::write(any(&error)))?;
+        rows.change(&self.inner.journal, changes);
         Ok(())
     }
 }
@@ -260,6 +275,11 @@ impl Rows {
         if let Some((row, error)) = failed {
             return Err(unreadable(dir, &row, &error));
         }
+        if let Some(purged) = rows.purged
+            && !rows.has_snapshot_of(&purged)
+        {
+            return Err(ConsensusError::SnapshotMissing { dir: dir.to_owned(), purged: purged.index });
+        }
         // Each entry follows the one before, and the first what was purged.
         let mut next = rows.purged.map(|purged| purged.index + 1);
         for index in rows.entries.keys() {
@@ -289,6 +309,27 @@ impl Rows {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether the snapshot has what the entries up to `place` did.
+    fn has_snapshot_of(&self, place: &LogId<u64>) -> bool {
+        self.snapshot.as_ref().is_some_and(|snapshot| snapshot.meta.last_log_id.as_ref() >= Some(place))
+    }
+
+    /// What removes the purged entries from the journal: nothing, as long as no snapshot has them.
+    fn purge_changes(&self) -> Result<Vec<RowChange>, FormatError> {
+        let Some(purged) = self.purged.filter(|purged| self.has_snapshot_of(purged)) else { return Ok(Vec::new()) };
+        let removed = self.written.range((ENTRIES, key(0))..=(ENTRIES, key(purged.index)));
+        let mut changes: Vec<RowChange> = removed.map(|((table, key), _)| (*table, key.clone(), None)).collect();
+        changes.push(mark(PURGED, format::encode(&purged)?));
+        Ok(changes)
+    }
+
+    /// Whether the journal would lack an entry before `index`, if it took that one now: the snapshot
+    /// from the leader that replaces it is not stored yet. Raft lets entries wait for that snapshot.
+    fn would_leave_gap(&self, index: u64) -> bool {
+        let waits = self.purged.is_some_and(|purged| !self.has_snapshot_of(&purged));
+        waits && index.checked_sub(1).is_some_and(|before| !self.written.contains_key(&(ENTRIES, key(before))))
     }
 
     fn change(&mut self, journal: &Journal, changes: Vec<RowChange>) -> u64 {

@@ -1,5 +1,6 @@
 //! One node, and three in one process over real connections.
 
+mod folder;
 mod group;
 mod messages;
 mod single;
