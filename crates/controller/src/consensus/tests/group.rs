@@ -142,6 +142,12 @@ impl Group {
         }
     }
 
+    /// A node that does not run loses its folder.
+    fn empty(&mut self, id: u64) {
+        let place = self.places.get_mut(&id).unwrap();
+        (place.dir, place.disk) = (tempfile::tempdir().unwrap(), kept());
+    }
+
     fn node(&self, id: u64) -> &Arc<Node> {
         &self.places[&id].running.as_ref().unwrap().node
     }
@@ -296,6 +302,45 @@ async fn a_node_that_was_away_for_long_catches_up_by_a_snapshot() {
     group.propose(1, &[1, 2, 3]).await;
     group.agree().await;
     group.stop_all().await;
+}
+
+/// A follower loses its folder while the leader goes on, twice; in between there are `commands` more.
+async fn is_emptied_and_catches_up(commands: usize, change: fn(&mut ConsensusOptions)) {
+    let mut group = Group::running(change).await;
+    group.propose(commands, &[1, 2, 3]).await;
+    group.agree().await;
+    for _ in 0..2 {
+        let leader = group.leader_of(&[1, 2, 3]).await;
+        let emptied = leader % 3 + 1;
+        group.stop(emptied).await;
+        group.empty(emptied);
+        group.start(emptied).await;
+        group.agree().await;
+        group.propose(commands, &[1, 2, 3]).await;
+        group.agree().await;
+        for node in group.nodes() {
+            assert!(node.raft.metrics().borrow().running_state.is_ok());
+        }
+        // It can be the one that makes the majority.
+        let third = emptied % 3 + 1;
+        group.stop(third).await;
+        let rest: Vec<u64> = (1..=3).filter(|id| *id != third).collect();
+        group.propose(3, &rest).await;
+        group.agree().await;
+        group.start(third).await;
+        group.agree().await;
+    }
+    group.stop_all().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_lost_its_folder_takes_all_entries_from_the_leader() {
+    is_emptied_and_catches_up(20, |_| {}).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_lost_its_folder_takes_the_snapshot_and_the_entries_behind_it() {
+    is_emptied_and_catches_up(60, |options| options.snapshot_every = 10).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
