@@ -5,6 +5,7 @@
 //! Invariant: a command whose proposal returned its reply is on the devices of a majority.
 
 mod format;
+mod lock;
 mod member;
 mod network;
 mod options;

@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::format::{self, FormatError};
+use super::lock::FolderLock;
 use super::member::Member;
 use super::options::ConsensusError;
 use super::{Meta, Types, unsynced};
@@ -62,6 +63,8 @@ struct Inner {
     rows: Arc<Mutex<Rows>>,
     /// True: nobody waits for the device any more.
     has_given_up: watch::Sender<bool>,
+    /// Behind the journal, so that it is released when that has ended.
+    lock: FolderLock,
 }
 
 type Key = Box<[u8]>;
@@ -82,6 +85,8 @@ struct Rows {
 impl Storage {
     /// Opens the storage of `member` in `dir`, or begins one. Blocks.
     pub fn open(dir: &Path, member: &Member, clock: Clock, disk: Arc<dyn Disk>) -> Result<Storage, ConsensusError> {
+        // First: already opening the journal changes its files.
+        let lock = FolderLock::take(dir, &*disk)?;
         let disk = unsynced::watched(dir, &disk)?;
         let journal = Journal::open(&unsynced::journal_dir(dir), JournalOptions::default(), clock, disk)?;
         for finding in journal.findings() {
@@ -101,7 +106,7 @@ impl Storage {
         for table in TABLES {
             journal.attach(table, Arc::new(Owner { rows: Arc::clone(&rows), table }));
         }
-        Ok(Storage { inner: Arc::new(Inner { journal, rows, has_given_up: watch::Sender::new(false) }) })
+        Ok(Storage { inner: Arc::new(Inner { journal, rows, has_given_up: watch::Sender::new(false), lock }) })
     }
 
     /// The newest snapshot.
@@ -141,9 +146,12 @@ impl Storage {
         self.inner.has_given_up.send_replace(true);
     }
 
-    /// Brings everything to the device and ends. Blocks. Says whether everything is there.
+    /// Brings everything to the device and ends; another node may open the folder then. Blocks. Says
+    /// whether everything is there.
     pub fn close(&self) -> bool {
-        self.inner.journal.close()
+        let is_written = self.inner.journal.close();
+        self.inner.lock.release();
+        is_written
     }
 
     /// Waits until the device has what was put at `position`.

@@ -9,6 +9,31 @@ use super::suite::{member, open};
 use super::*;
 use crate::consensus::storage::StoredSnapshot;
 
+#[tokio::test]
+async fn a_folder_that_is_in_use_is_refused_and_its_node_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = started(alone(dir.path())).await;
+    leads(&node).await;
+    node.propose(name(1)).await.unwrap();
+    // As the running one leaves it while it writes a snapshot of its journal.
+    let unfinished = unsynced::journal_dir(dir.path()).join("7.tmp");
+    std::fs::write(&unfinished, "half").unwrap();
+    let text = refused(alone(dir.path())).await;
+    let folder = dir.path().display();
+    assert!(text.contains(&format!("{folder} is in use by another controller")), "{text}");
+    assert!(unfinished.exists(), "the second start has changed the folder");
+    // Also one that could not use the folder anyway.
+    let text = refused(ConsensusOptions { group: "other".to_owned(), ..alone(dir.path()) }).await;
+    assert!(text.contains("is in use"), "{text}");
+
+    assert_eq!(node.propose(name(2)).await, Ok(2));
+    node.stop().await;
+    let again = started(alone(dir.path())).await;
+    leads(&again).await;
+    assert_eq!(all(&again), [name(1), name(2)]);
+    again.stop().await;
+}
+
 /// The folder of a node alone that has made 20 changes and has a snapshot before the last of them.
 async fn with_changes(dir: &Path, disk: &FaultDisk) -> Storage {
     let node = on_disk(ConsensusOptions { snapshot_every: 7, ..alone(dir) }, Arc::new(disk.clone())).await;
