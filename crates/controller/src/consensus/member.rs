@@ -99,6 +99,11 @@ pub enum HandleError {
 }
 
 impl Member {
+    /// Whether the group has no other node.
+    pub fn is_alone(&self) -> bool {
+        !self.members.contains(',')
+    }
+
     /// A message to node `to`.
     pub fn write<T: Serialize>(&self, to: u64, message: &T) -> Result<Vec<u8>, FormatError> {
         format::encode(&Sent { from: self, to, message })

@@ -137,7 +137,8 @@ pub enum ConsensusError {
     #[error(
         "the controller group was begun with the nodes {found}, and the configuration has {peers}; \
          a running group does not change its nodes: put the nodes back into the configuration of each, or stop all \
-         nodes, move {} of each away, and start all with the new configuration", dir.display()
+         nodes, move {} of each away, and start all with the new configuration: the ids, masters and epochs of all \
+         brokers are lost then", dir.display()
     )]
     OtherPeers {
         /// The folder.

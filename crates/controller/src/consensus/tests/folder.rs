@@ -34,6 +34,43 @@ async fn a_folder_that_is_in_use_is_refused_and_its_node_goes_on() {
     again.stop().await;
 }
 
+#[tokio::test]
+async fn a_node_alone_may_change_its_address_and_not_its_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |id: u64, address: &str| {
+        ConsensusOptions::new("group", id, BTreeMap::from([(id, address.to_owned())]), dir.path())
+    };
+    for (count, address) in ["127.0.0.1:9", "10.0.0.7:9", "10.0.0.8:10"].into_iter().enumerate() {
+        let node = started(at(1, address)).await;
+        leads(&node).await;
+        assert_eq!(node.propose(name(0)).await, Ok(count + 1));
+        node.stop().await;
+        let kept = Member { members: format!("1={address}"), ..member() };
+        let found = Storage::open(dir.path(), &kept, Clock::real(), Arc::new(RealDisk)).unwrap();
+        found.close();
+    }
+    let text = refused(at(2, "10.0.0.8:10")).await;
+    assert!(text.contains("belongs to node 1"), "{text}");
+    // The last address was kept, and a group of several is another one.
+    let mut two = at(1, "10.0.0.8:10");
+    two.peers.insert(2, "b:9".to_owned());
+    let text = refused(two).await;
+    assert!(text.contains("begun with the nodes 1=10.0.0.8:10, and"), "{text}");
+    assert!(text.contains("the ids, masters and epochs of all brokers are lost then"), "{text}");
+}
+
+#[tokio::test]
+async fn a_group_of_several_keeps_its_addresses() {
+    let dir = tempfile::tempdir().unwrap();
+    let with = |address: &str| {
+        let peers = BTreeMap::from([(1, address.to_owned()), (2, "b:9".to_owned())]);
+        ConsensusOptions::new("group", 1, peers, dir.path())
+    };
+    started(with("a:9")).await.stop().await;
+    let text = refused(with("c:9")).await;
+    assert!(text.contains("the configuration has 1=c:9,2=b:9"), "{text}");
+}
+
 /// The folder of a node alone that has made 20 changes and has a snapshot before the last of them.
 async fn with_changes(dir: &Path, disk: &FaultDisk) -> Storage {
     let node = on_disk(ConsensusOptions { snapshot_every: 7, ..alone(dir) }, Arc::new(disk.clone())).await;
