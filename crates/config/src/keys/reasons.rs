@@ -46,7 +46,7 @@ pub(super) const LOOKS: &str =
     "the leader looks ten times a second whether masters live, and tries again as long as there is none";
 pub(super) const RAFT_LOG: &str = "what controllers agree on is kept in a journal, of a few kilobytes";
 pub(super) const RAFT_TIMES: &str =
-    "a leader is heard of every 200 ms, and another one is elected after 600 to 1200 ms without it";
+    "a leader is heard of every 200 ms, and another one is elected 1.3 to 1.6 s after it is gone";
 pub(super) const JOURNAL: &str = "each change of a topic, group or offset goes into the journal at once";
 pub(super) const KEY_PASSWORD: &str = "an encrypted key cannot be opened: decrypt it once with `openssl pkcs8 -in KEY -out PLAIN_KEY` and remove this line";
 pub(super) const LABEL: &str = "a label that nothing reads";
