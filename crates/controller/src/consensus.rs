@@ -237,7 +237,7 @@ impl<M: Machine> Consensus<M> {
         self.leadership.borrow().term
     }
 
-    /// Who leads, and each change of it.
+    /// Who leads, and each change of it. Ends when the node does: if it was not stopped, that is a fault.
     pub fn leader_changes(&self) -> watch::Receiver<Leadership> {
         self.leadership.clone()
     }
@@ -411,7 +411,8 @@ fn check_entries(from: u64, message: &AppendEntriesRequest<Types>) -> Result<(),
     Ok(())
 }
 
-/// Tells of changes of the leader, until the node ends.
+/// Tells of changes of the leader, until the node ends: nobody leads then, as far as it knows, and
+/// receivers see that no change follows.
 async fn follow_leadership(
     mut metrics: watch::Receiver<RaftMetrics<u64, BasicNode>>,
     lease: Duration,
@@ -424,7 +425,8 @@ async fn follow_leadership(
             if metrics.state != ServerState::Leader {
                 confirmed_at = None;
             } else if is_fresh && let Some(ago) = metrics.millis_since_quorum_ack {
-                // They count from when they were written: of one whose device stands still they get old.
+                // `ago` ends when the metrics were written, and Raft writes none while its device stands
+                // still. So it is turned into a moment once, when they come, and that gets old by the clock.
                 confirmed_at = confirmed_at.max(Instant::now().checked_sub(Duration::from_millis(ago)));
             }
             (leadership(&metrics, confirmed_at, lease), metrics.running_state.clone().err())
@@ -448,7 +450,11 @@ async fn follow_leadership(
         // Without news the confirmation gets old.
         is_fresh = match timeout(lease / 4, metrics.changed()).await {
             Ok(Ok(())) => true,
-            Ok(Err(_)) => return,
+            Ok(Err(_)) => {
+                error!("the consensus of this controller has ended without a reason; restart it");
+                sender.send_modify(|known| known.leader = None);
+                return;
+            }
             Err(_) => false,
         };
     }

@@ -142,7 +142,7 @@ impl Storage {
         &self.inner.journal
     }
 
-    /// Nobody waits for the device any more: who did gets an error.
+    /// Nobody waits for the device any more: calls that wait end with an error.
     pub fn give_up(&self) {
         self.inner.has_given_up.send_replace(true);
     }

@@ -254,3 +254,48 @@ async fn a_command_that_could_not_be_applied_is_not_proposed() {
     assert!(node.read(|sum| sum.0 > 1.0));
     node.stop().await;
 }
+
+/// The changes of the leader end, and nobody leads.
+async fn ends(node: &Node) {
+    let mut changes = node.leader_changes();
+    let end = async { while changes.changed().await.is_ok() {} };
+    tokio::time::timeout(DEADLINE, end).await.unwrap();
+    assert_eq!((changes.borrow().leader, node.is_leader()), (None, false));
+    assert_eq!(node.propose(name(2)).await, Err(ProposeError::Stopped));
+    assert_eq!(node.confirm_leader().await, Err(ProposeError::Stopped));
+}
+
+#[tokio::test]
+async fn a_storage_that_fails_ends_the_changes_of_the_leader() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = started(alone(dir.path())).await;
+    leads(&node).await;
+    node.storage.give_up();
+    // Whether the device takes it first is left to chance.
+    let late = async { while node.propose(name(1)).await != Err(ProposeError::Late) {} };
+    tokio::time::timeout(DEADLINE, late).await.unwrap();
+    ends(&node).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_machine_that_fails_ends_the_changes_of_the_leader() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = started(alone(dir.path())).await;
+    leads(&node).await;
+    assert!(node.raft.client_write("no JSON".to_owned()).await.is_err());
+    ends(&node).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn raft_that_ends_without_a_word_leaves_no_leader() {
+    let (raft, metrics) = watch::channel(RaftMetrics { current_leader: Some(2), ..RaftMetrics::new_initial(1) });
+    let (sender, mut changes) = watch::channel(Leadership::default());
+    tokio::spawn(follow_leadership(metrics, Duration::from_secs(1), sender));
+    changes.wait_for(|known| known.leader == Some(2)).await.unwrap();
+    // As a panic of its task does.
+    drop(raft);
+    changes.wait_for(|known| known.leader.is_none()).await.unwrap();
+    assert!(changes.changed().await.is_err());
+}
