@@ -242,6 +242,7 @@ const DUTIES: &[Duty] = &[
     duty("switches of masters", ALL, Ends::Last, |broker, stop| Box::pin(switch::run(broker, stop))),
     duty("log for slaves", MASTER, Ends::WithLog, |broker, stop| Box::pin(master::serve(broker, stop))),
     duty("copy of the log", SLAVE, Ends::WithPromises, |broker, stop| Box::pin(slave::follow(broker, stop))),
+    duty("readers of the copy", SLAVE, Ends::WithWaits, |broker, stop| Box::pin(slave::wake_readers(broker, stop))),
     duty("journal of the master", SLAVE, Ends::WithPromises, |broker, stop| {
         Box::pin(slave::follow_journal(broker, stop))
     }),
@@ -529,7 +530,10 @@ mod tests {
         let of = |role| DUTIES.iter().filter(move |duty| duty.roles.contains(&role)).map(|duty| duty.name);
         let of_a_slave: Vec<&str> =
             of(Role::Slave).filter(|name| !of(Role::Master).any(|other| other == *name)).collect();
-        assert_eq!(of_a_slave, ["copy of the log", "journal of the master", "tables of the master"]);
+        assert_eq!(
+            of_a_slave,
+            ["copy of the log", "readers of the copy", "journal of the master", "tables of the master"]
+        );
         assert_eq!(of(Role::Master).count() + of_a_slave.len(), DUTIES.len());
         let more: Vec<&str> =
             of(Role::ActingMaster).filter(|name| !of(Role::Slave).any(|other| other == *name)).collect();

@@ -5,6 +5,8 @@
 //! requests. `owed.rs` gives the master what clients have committed here. All of them deal only with a master whose log continues the one here
 //! (`check.rs`, `replica/asking.rs`). All of it goes on where it was after a crash: the log says itself how far it goes, and tables come as a whole.
 //!
+//! `readers.rs` wakes pulls that wait here for what the copy brings.
+//!
 //! Of a master of ours a slave follows the journal instead (`journal.rs`, `copy.rs`, `rows.rs`), once its log has come near the master's.
 
 mod check;
@@ -14,9 +16,11 @@ mod follow;
 mod journal;
 mod master;
 mod owed;
+mod readers;
 mod rows;
 mod tables;
 
 pub(crate) use follow::follow;
 pub(crate) use journal::follow_journal;
+pub(crate) use readers::wake_readers;
 pub(crate) use tables::{keep_tables, take_last};

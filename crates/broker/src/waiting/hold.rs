@@ -65,6 +65,8 @@ impl List for Parked {
 pub(crate) struct ParkedPull {
     ticket: u64,
     slot: Slot,
+    /// The offset of the queue that it wants.
+    offset: i64,
     /// Tick at which the wait is over.
     expires_at: u64,
     waiter: Arc<Waiter>,
@@ -251,6 +253,15 @@ impl Display for TooManyParked {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket(u64);
 
+/// A pull that is to be parked: where its connection keeps it, what it wants, and until which tick.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) slot: Slot,
+    /// Of the lane's queue.
+    pub(crate) offset: i64,
+    pub(crate) expires_at: u64,
+}
+
 /// All parked pulls' time, and how many there are.
 pub(crate) struct Hold {
     clock: Clock,
@@ -260,6 +271,8 @@ pub(crate) struct Hold {
     wheel: Mutex<BTreeMap<u64, Vec<Arc<Lane>>>>,
     /// The wheel's first tick came nearer.
     changed: Notify,
+    /// A pull waits where none did, or a lane is back in the wheel.
+    began: Notify,
     /// Those that wait aside included.
     parked: AtomicUsize,
     tickets: AtomicU64,
@@ -272,6 +285,7 @@ impl Hold {
             clock,
             wheel: Mutex::default(),
             changed: Notify::new(),
+            began: Notify::new(),
             parked: AtomicUsize::new(0),
             tickets: AtomicU64::new(0),
         }
@@ -294,18 +308,17 @@ impl Hold {
         &self,
         waiter: &Arc<Waiter>,
         lane: &Arc<Lane>,
-        slot: Slot,
-        expires_at: u64,
+        Wanted { slot, offset, expires_at }: Wanted,
         settings: &BrokerSettings,
     ) -> Result<Ticket, TooManyParked> {
         self.check_room(waiter, settings)?;
         waiter.lanes.lock().note(lane);
         waiter.parked.fetch_add(1, Ordering::Relaxed);
-        self.parked.fetch_add(1, Ordering::Relaxed);
+        self.enter();
 
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
         let must_visit = lane.parked.park(|parked| {
-            parked.pulls.push(ParkedPull { ticket, slot, expires_at, waiter: Arc::clone(waiter) });
+            parked.pulls.push(ParkedPull { ticket, slot, offset, expires_at, waiter: Arc::clone(waiter) });
             let must_visit = parked.visited_at.is_none_or(|tick| tick > expires_at);
             if must_visit {
                 parked.visited_at = Some(expires_at);
@@ -326,8 +339,16 @@ impl Hold {
     ) -> Result<Aside, TooManyParked> {
         self.check_room(waiter, settings)?;
         waiter.parked.fetch_add(1, Ordering::Relaxed);
-        self.parked.fetch_add(1, Ordering::Relaxed);
+        self.enter();
         Ok(Aside { hold: Arc::clone(self), waiter: Arc::clone(waiter) })
+    }
+
+    /// Counts one more, before it lies in a lane: a task that begins to look then sees it, or the
+    /// second look of who parks sees what that task saw.
+    fn enter(&self) {
+        if self.parked.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.began.notify_one();
+        }
     }
 
     /// May one more pull of this connection wait?
@@ -366,6 +387,31 @@ impl Hold {
                 pull.waiter.wake(pull.slot, Wake::Arrived { expires_at: pull.expires_at });
             }
         }
+    }
+
+    /// Waits until a pull waits where none did, or until [`Hold::wake_if`] may have missed one. For
+    /// one task.
+    pub(crate) async fn began(&self) {
+        self.began.notified().await;
+    }
+
+    /// Wakes the pulls whose queue has the offset that they want, and says how many lanes it looked
+    /// at: those that somebody waits for. This is for a log that grows by copying, which does not
+    /// tell which queues have grown. Call it after what came is visible.
+    pub(crate) fn wake_if(&self, is_there: impl Fn(&ConsumeQueue, i64) -> bool) -> usize {
+        let published = Published::now();
+        let lanes: Vec<Arc<Lane>> = {
+            let wheel = self.wheel.lock();
+            wheel.values().flatten().filter(|lane| lane.parked.has_any(published)).map(Arc::clone).collect()
+        };
+        let mut woken = Vec::new();
+        for lane in &lanes {
+            lane.take_if(self, |pull| is_there(&lane.queue, pull.offset), &mut woken);
+            for pull in woken.drain(..) {
+                pull.waiter.wake(pull.slot, Wake::Arrived { expires_at: pull.expires_at });
+            }
+        }
+        lanes.len()
     }
 
     /// Forgets the pulls that a closed connection has parked.
@@ -457,6 +503,8 @@ impl Hold {
         });
         if let Some(next) = next {
             self.visit(lane, next);
+            // It was not in the wheel meanwhile.
+            self.began.notify_one();
         }
     }
 }

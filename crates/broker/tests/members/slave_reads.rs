@@ -9,7 +9,7 @@ use protocol::body::SubscriptionGroupConfig;
 use protocol::code::request;
 use protocol::message_id::parse_offset_message_id;
 use protocol::request::{OffsetReply, PullMessage, QueryConsumerOffset, UpdateConsumerOffset};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::gates::Gates;
 use crate::masters::{FILE, STANDING, fill, pop, standing_at, standing_from};
@@ -178,6 +178,58 @@ async fn a_reader_that_comes_back_to_a_slave_as_it_finds_no_master_waits_a_momen
         assert!(Instant::now() < deadline && answer == (20, "0".to_owned()), "{answer:?}");
         answer = asked(&slave, waiting(from("T", 0, 3), 60_000)).await;
     }
+    slave.stop().await;
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_that_waits_at_a_slave_gets_its_message_when_the_copy_has_it() {
+    // If each waited until the slave looks after its readers, or until its own time is over, these would take longer than the deadline.
+    const MESSAGES: i64 = 300;
+    let (master, _gates, slave) = pair().await;
+    let all = async {
+        for offset in 3..3 + MESSAGES {
+            // Ends with the message: it was sent back before, or its time was over.
+            let mut is_sent = false;
+            let code = loop {
+                let waits = begin_pull(&slave, waiting(from("T", 0, offset), 60_000));
+                while !waits.is_finished() && slave.broker.parked_pulls() == 0 {
+                    sleep(Duration::from_millis(1)).await;
+                }
+                if !waits.is_finished() && !std::mem::replace(&mut is_sent, true) {
+                    master.put("T", 0, "", "x").await;
+                }
+                match told(&waits.await.unwrap()).0 {
+                    20 => {}
+                    code => break code,
+                }
+            };
+            assert_eq!(code, 0, "{offset}");
+        }
+    };
+    timeout(DEADLINE, all).await.expect("a message has not woken the pull that waits for it");
+    slave.stop().await;
+    master.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pull_that_waits_at_a_slave_is_not_woken_by_messages_of_other_queues() {
+    let (master, _gates, slave) = pair().await;
+    // Whatever else ends its wait does so now and then.
+    until("one has waited all the time", || async {
+        let waits = begin_pull(&slave, waiting(from("T", 1, 0), 60_000));
+        while !waits.is_finished() && slave.broker.parked_pulls() == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        for _ in 0..20 {
+            master.put("T", 0, "", "x").await;
+        }
+        until_equal(&master, &slave).await;
+        let has_waited = !waits.is_finished();
+        assert_eq!(told(&waits.await.unwrap()), (20, "0".to_owned()));
+        has_waited
+    })
+    .await;
     slave.stop().await;
     master.stop().await;
 }

@@ -18,13 +18,11 @@ use crate::refusal::{Refusal, SOON};
 use crate::state::message_filter::{At, Effort, Reader};
 use crate::static_topic;
 use crate::static_topic::pull::OFFSET_RESET;
-use crate::waiting::hold::Wake;
+use crate::waiting::hold::{Wake, Wanted};
 
 /// For so long a slave keeps a reader that it has sent back to the master, and that has come again. It may find the master by then.
+/// What the copy brings meanwhile, it gets here.
 const HELD: Duration = Duration::from_millis(700);
-/// The same where it comes by an old route, since this broker has been the master until a moment ago: it reads here, and messages come here from
-/// the new master, which wakes nobody.
-const HELD_IN_OLD_ROUTE: Duration = Duration::from_millis(100);
 
 /// What may still be done with a pull that finds nothing.
 #[derive(Clone, Copy)]
@@ -185,7 +183,8 @@ fn conclude(
     // Its answer is that of a long poll then.
     let reply_to = caller.asked().map(|reply_to| ReplyTo { is_held: true, ..reply_to });
     let slot = caller.parked.put(Parked::Pull(order, reply_to));
-    let ticket = match broker.hold.park(&caller.waiter, &lane, slot, expires_at, &broker.settings.load()) {
+    let wanted = Wanted { slot, offset: seen, expires_at };
+    let ticket = match broker.hold.park(&caller.waiter, &lane, wanted, &broker.settings.load()) {
         Ok(ticket) => ticket,
         Err(full) => {
             caller.parked.take(slot);
@@ -222,12 +221,12 @@ fn at_slave(
     }
     // It would come again with the same offset.
     let leads_nowhere = is_at_end || is_outside(order, found) || order.offset < 0;
+    // For a client with an old route this broker is the master: it would come back at once.
+    let comes_back = |caller: &mut Caller| {
+        caller.sent_back.is_here_again(&order.lane, order.offset) || broker.switch.is_in_old_routes(broker.clock.now())
+    };
     match patience {
-        Patience::Fresh(wait) if leads_nowhere && caller.sent_back.is_here_again(&order.lane, order.offset) => {
-            let is_in_old_routes = broker.switch.is_in_old_routes(broker.clock.now());
-            let held = if is_in_old_routes { HELD_IN_OLD_ROUTE } else { HELD };
-            (true, Patience::Fresh(wait.min(held)))
-        }
+        Patience::Fresh(wait) if leads_nowhere && comes_back(caller) => (true, Patience::Fresh(wait.min(HELD))),
         Patience::Fresh(_) | Patience::Woken(_) | Patience::Over => (false, patience),
     }
 }
