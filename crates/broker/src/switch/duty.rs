@@ -84,13 +84,14 @@ async fn hand_over(broker: &Arc<Broker>, address: &str, broker_id: i64) -> Resul
     if broker.switch.is_fenced() {
         return Err("another broker has become the master".to_owned());
     }
-    // From here on there is no way back: the row may be on the device at any moment.
-    held.fence();
     let broker_role = role::text(broker.settings.load().broker_role).to_owned();
     let handed = Handed { address: address.to_owned(), epoch, log_end: end.0, broker_role };
     let handed_at = Some(broker.clock.now().0);
     let next = Kept { epoch, handed: Some(handed.clone()), handed_at, ..Kept::default() };
+    // From here on there is no way back: the row may be on the device at any moment. It is put first: a fenced broker answers pulls if the row
+    // says that it has been the master until now.
     let position = broker.switch.next_is(role::text(BrokerRole::Slave), broker_id, next);
+    held.fence();
     tracing::info!(to = address, epoch, %end, "this broker hands the master over, and takes no messages any more");
     // Ends when the device has it: the successor must not hear of it before.
     while let Err(error) = broker.switch.is_on_device(position).await {

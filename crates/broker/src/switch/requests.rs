@@ -115,7 +115,9 @@ pub(crate) fn take_over(
         return Err(refused("another switch of this broker is under way"));
     }
     let former_id = if broker.standing.is_slave() { Some(id) } else { kept.former_id };
-    let next = Kept { epoch: number, is_holder: true, former_id, ..Kept::default() };
+    // Until it begins anew it is a slave, which readers may still take for the master.
+    let handed_at = kept.handed_at;
+    let next = Kept { epoch: number, is_holder: true, former_id, handed_at, ..Kept::default() };
     let position = broker.switch.next_is(role, MASTER_ID, next);
     tracing::info!(epoch, peer = %session.connection.peer(), "this broker is to be the master");
     session.on_device_after(position);

@@ -156,6 +156,27 @@ async fn a_master_that_dies_when_it_has_handed_over_asks_its_successor_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_with_an_old_route_go_on_at_a_broker_that_is_to_be_the_master_once_more() {
+    let names = Arc::new(Places::default());
+    let master = start(setup(&names)).await;
+    master.put("T", 0, "", "first").await;
+    let (successor, address) = Successor::of(&master);
+    successor.takes_over.store(true, Ordering::Relaxed);
+    hand_over(&master, &address).await;
+    until("it has handed over", async || state(&master).await.last_switch.is_some()).await;
+    let again = start_on(setup(&names), master.stop().await).await;
+    assert_eq!(again.all("T", 0).await[0].body, "first");
+    let order = TakeOverMaster { epoch: 201, log_end: None, broker_role: None };
+    assert_eq!(again.call(request::TAKE_OVER_MASTER, &order, "").await.code, 0);
+    // It is a slave until it begins anew.
+    assert_eq!(state(&again).await.broker_role, "SLAVE");
+    assert_eq!(again.pull(&from("T", 0, 0)).await.code, 0);
+    again.broker.begins_anew().await;
+    assert_eq!(again.pull(&from("T", 0, 0)).await.code, 0);
+    again.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sends_that_a_master_holds_when_it_hands_over_are_asked_of_its_successor() {
     let names = Arc::new(Places::default());
     let master = start(setup(&names)).await;
