@@ -14,6 +14,7 @@ mod lite_races;
 mod long_requests;
 mod masters;
 mod own_stream;
+mod passing_on;
 mod relaying;
 mod replicas;
 mod replying;
