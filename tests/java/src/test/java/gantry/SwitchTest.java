@@ -150,11 +150,13 @@ class SwitchTest {
                     return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
                 });
                 push.start();
+                var ordered = new Pause();
                 var inOrder = ConcurrentHashMap.<String>newKeySet();
                 var orderly = stock.push(Stock.name("orderly"));
                 orderly.subscribe(topic, "*");
                 orderly.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                     messages.forEach(message -> inOrder.add(body(message)));
+                    ordered.ends();
                     return ConsumeOrderlyStatus.SUCCESS;
                 });
                 orderly.start();
@@ -194,8 +196,11 @@ class SwitchTest {
                 sync.begin();
                 async.begin();
                 sync.goesOn(500);
-                Await.until("messages are consumed", PATIENCE, () -> concurrently.size() >= 500, concurrently::toString);
+                for (var got : List.of(concurrently, inOrder)) {
+                    Await.until("messages are consumed", PATIENCE, () -> got.size() >= 500, got::toString);
+                }
                 pushed.begin();
+                ordered.begin();
                 for (var master : List.of(second, first)) {
                     sync.goesOn(500);
                     async.goesOn(500);
@@ -211,7 +216,7 @@ class SwitchTest {
                 places.acquire(ASYNC_AT_ONCE);
                 System.out.println("SwitchTest: " + sync.acknowledged.size() + " sync sends, none acknowledged for " + sync.pause.longest().toMillis()
                     + " ms at most; " + async.acknowledged.size() + " async sends, " + async.pause.longest().toMillis() + " ms; none consumed for "
-                    + pushed.longest().toMillis() + " ms at most");
+                    + pushed.longest().toMillis() + " ms at most, in order for " + ordered.longest().toMillis() + " ms");
                 assertEquals(List.of(), List.copyOf(sync.failed), () -> first.output() + second.output());
                 assertEquals(List.of(), List.copyOf(async.failed), () -> first.output() + second.output());
                 var all = new HashSet<>(sync.acknowledged);
