@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use env::Clock;
-use journal::TableId;
+use journal::{Change, TableId};
 use protocol::body::ConsumerOffsets;
 use protocol::code::request;
 use protocol::fastjson;
@@ -506,7 +506,12 @@ async fn requests_for_the_journal_that_make_no_sense_are_refused_by_name_and_one
     let all = CopyJournalReply::decode(&answer.fields.as_fields()).unwrap();
     assert_eq!((all.life, all.from, all.piece), (life.as_str(), 0, 0));
 
-    let end = master.store().journal().position() as i64;
+    // A bundle that does not go into one small piece, whatever else was written together.
+    let value = [b'v'; 300];
+    let keys: Vec<String> = (0..8).map(|number| format!("long{number}")).collect();
+    let rows: Vec<Change<'_>> =
+        keys.iter().map(|key| Change { table: CHECKS, key: key.as_bytes(), value: Some(&value) }).collect();
+    let end = master.store().journal().put_together(&rows) as i64;
     let waits = async {
         let mut from = end;
         // Something else may come before it.
