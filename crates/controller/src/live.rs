@@ -110,7 +110,8 @@ impl Live {
         }
     }
 
-    /// What that broker has reported, if it lives: it has not been silent for too long, whoever leads.
+    /// What that broker has reported, if its last heartbeat is recent enough. A change of the leader
+    /// makes no old heartbeat recent.
     pub fn report(&self, broker_name: &str, broker_id: i64, now: Duration) -> Option<Report> {
         let row = self.row(broker_name, broker_id)?;
         (!row.is_gone && now.saturating_sub(row.heard) < row.silence).then_some(row.report)

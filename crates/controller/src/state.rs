@@ -230,7 +230,7 @@ impl State {
                     )),
                 }
             }
-            // Whoever asks has looked at it.
+            // The request's handler has checked keys and values.
             Command::Configure { .. } => Ok(()),
             Command::Clean { broker_name, ids } => self.check_clean(broker_name, ids.as_ref()),
         }

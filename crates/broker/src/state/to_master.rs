@@ -160,8 +160,8 @@ impl ToMaster {
         }
     }
 
-    /// Waits for room for a request of so many bytes. Its connection is not read meanwhile. The error
-    /// says what is in the way.
+    /// Waits until there is memory for a request of so many bytes. Nothing is read from its connection
+    /// meanwhile. The error says why there was none.
     pub(crate) async fn room(&self, bytes: usize, until: Instant) -> Result<Room, String> {
         if bytes > self.requests_max {
             return Err(format!("the request has {bytes} bytes, {} are passed on at most", self.requests_max));

@@ -36,8 +36,8 @@ pub struct ConsensusOptions {
     /// How long [`Consensus::propose`](super::Consensus::propose) and
     /// [`Consensus::confirm_leader`](super::Consensus::confirm_leader) wait.
     pub propose_timeout: Duration,
-    /// After so many entries a snapshot replaces those before it; as many are kept for nodes that
-    /// are behind.
+    /// After so many entries a snapshot replaces those before it. The same number of entries is kept
+    /// for nodes that are behind.
     pub snapshot_every: u64,
 }
 

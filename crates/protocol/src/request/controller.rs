@@ -63,8 +63,8 @@ headers! {
         next_broker_id: Option<i64> = "nextBrokerId",
     }
 
-    /// 1013: a broker takes that id. Whoever has it is known by the check code, `ADDRESS;MS`: the
-    /// broker's address and the time of its first request, in milliseconds since 1970.
+    /// 1013: a broker takes that id. A controller tells the broker by its check code, `ADDRESS;MS`:
+    /// the broker's address and the time of its first request, in milliseconds since 1970.
     ApplyBrokerId<'a> {
         cluster_name: &'a str = "clusterName",
         broker_name: &'a str = "brokerName",

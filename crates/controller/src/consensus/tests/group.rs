@@ -187,7 +187,7 @@ impl Group {
         *nodes.iter().find(|id| self.node(**id).is_leader()).unwrap()
     }
 
-    /// Proposes a new command to whoever leads of `nodes`, until one is acknowledged.
+    /// Proposes a new command to the leader among `nodes`, again until one is acknowledged.
     async fn propose_to(&mut self, nodes: &[u64]) {
         let deadline = StdInstant::now() + DEADLINE;
         loop {
